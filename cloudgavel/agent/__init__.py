@@ -1,0 +1,1 @@
+"""The program on every rented machine: runs jobs, saves, reports."""

@@ -1,0 +1,1 @@
+"""Commands: flags, environment, configuration."""

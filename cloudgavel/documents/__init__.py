@@ -1,0 +1,1 @@
+"""What is shown and written: versioned, pure; the JSON is these."""

@@ -1,0 +1,1 @@
+"""What was asked, how fast it goes, how far it is."""

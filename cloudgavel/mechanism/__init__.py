@@ -1,0 +1,1 @@
+"""Rounds: ClusterState -> RoundPlan; pure, total, deterministic."""

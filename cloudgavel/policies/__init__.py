@@ -1,0 +1,1 @@
+"""Policies are optimisation problems over measured throughputs: AllocationProblem -> Allocation."""

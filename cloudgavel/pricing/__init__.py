@@ -1,0 +1,1 @@
+"""Offers, bills, interruption risk and market traces."""

@@ -1,0 +1,1 @@
+"""Rented machines behind one protocol."""

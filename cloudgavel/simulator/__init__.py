@@ -1,0 +1,1 @@
+"""The runtime's loop with a virtual clock and the simulated cloud."""

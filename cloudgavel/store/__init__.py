@@ -1,0 +1,1 @@
+"""The run's memory: events, their fold, and the ledger."""
