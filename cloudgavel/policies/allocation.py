@@ -1,0 +1,71 @@
+"""The one output of every policy: shares or hours, with status, relaxed promises and prices."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cloudgavel.policies.problem import FloatArray
+
+
+class AllocationStatus(StrEnum):
+    """What an allocation claims about itself."""
+
+    OPTIMAL = "optimal"
+    RELAXED = "relaxed"
+    """Optimal after releasing the promises listed in ``relaxed``."""
+    INFEASIBLE = "infeasible"
+    """Nothing can be allocated as asked; shares are zero."""
+    EMPTY = "empty"
+    """No jobs, or no job with a feasible pool."""
+    FALLBACK = "fallback"
+    """The solver failed; a greedy answer stands in and ``message`` says so."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelaxedPromise:
+    """A promise that was released: named, with its size."""
+
+    job: str
+    promise: str
+    """``deadline``, ``max_cost`` or ``share``."""
+    by_s: float | None = None
+    by_usd: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShadowPrice:
+    """What one more or one less unit of a constraint's limit would change in the objective."""
+
+    constraint: str
+    unit: str
+    usd_per_unit_down: float | None
+    """Objective increase per unit by which the limit is tightened; ``None`` = unknown."""
+    usd_per_unit_up: float | None
+    """Objective decrease per unit by which the limit is loosened."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """An answer to an ``AllocationProblem`` with m jobs and R pools.
+
+    Fixed cluster: ``shares`` (m, R) of time in [0, 1]. Rented fleet: ``hours`` (m, R, I) over the
+    intervals bounded by ``interval_bounds_s`` (I + 1 instants from now), and ``shares`` holds the
+    first interval's hours over its length.
+    """
+
+    status: AllocationStatus
+    shares: FloatArray
+    hours: FloatArray | None = None
+    interval_bounds_s: FloatArray | None = None
+    objective_value: float | None = None
+    objective_unit: str = ""
+    cost_usd: float | None = None
+    """Expected cost of the plan (rented fleet)."""
+    lower_bound_usd: float | None = None
+    """No schedule that keeps the promises can cost less."""
+    relaxed: tuple[RelaxedPromise, ...] = ()
+    shadow_prices: tuple[ShadowPrice, ...] = ()
+    value_usd_per_step: FloatArray | None = None
+    """(m,): marginal cost of one more step of each job."""
+    smallest_sufficient_budget_usd: float | None = None
+    message: str = ""
