@@ -15,6 +15,18 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RehearsalTerms:
+    """What the rented accelerator would do: virtual seconds and rates, rehearsal only."""
+
+    steps_per_s: float
+    restore_s: float
+    """From the order to the first step: process start and restore."""
+    save_s: float
+    save_every_s: float
+    """Stepping time between periodic saves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobOrder:
     """One job on one instance under one attempt.
 
@@ -53,6 +65,8 @@ class JobOrder:
     progress_pattern: str | None = None
     grace_s: float = 20.0
     """Real seconds between SIGTERM and SIGKILL."""
+    rehearsal: RehearsalTerms | None = None
+    """Given by the controller when time is virtual; agents ignore it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

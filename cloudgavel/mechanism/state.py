@@ -1,0 +1,142 @@
+"""Everything one decision may look at."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from cloudgavel.jobs.lifecycle import JobPhase
+from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec
+from cloudgavel.mechanism.fleet import Instance
+from cloudgavel.pricing.offer import Offer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobView:
+    """One job as it is known at ``ClusterState.now_s``."""
+
+    spec: JobSpec
+    phase: JobPhase
+    steps_done: int
+    """Known progress of the present attempt, or of the newest checkpoint when it is nowhere."""
+    saved_steps: int
+    """Step of the newest committed checkpoint."""
+    attempt: int = 0
+    """Number of the newest attempt; 0 = never started."""
+    instance_ids: tuple[str, ...] = ()
+    """Where its process is (STARTING, RUNNING, SAVING, MOVING)."""
+    request: AcceleratorRequest | None = None
+    """The gang it holds."""
+    move_to: tuple[str, ...] = ()
+    """Instances it is on its way to (MOVING)."""
+    placed_at_s: float | None = None
+    """When the present attempt was started."""
+    release_at_s: float = 0.0
+    """Earliest start by ``arrives``; dependencies are told by ``waits_for``."""
+    waits_for: tuple[str, ...] = ()
+    """Jobs of ``after`` that are not finished yet."""
+    deadline_at_s: float | None = None
+    promise_released: bool = False
+    """Its deadline is no longer promised (released in an earlier round)."""
+    throughput_steps_per_s: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By ``AcceleratorRequest.label``: given, measured or estimated; missing means unknown."""
+    estimated: frozenset[str] = frozenset()
+    """Labels whose throughput is an estimate: no promise rests on them."""
+    spent_usd: float = 0.0
+    save_error: str | None = None
+    """The last save failed: it is not moved."""
+    save_every_s: float = 1800.0
+    """The interval of periodic saves in force."""
+    started_at_s: float | None = None
+    """First start of any attempt (``max_duration`` counts from here)."""
+    excluded: frozenset[str] = frozenset()
+    """Accelerators where it ran out of memory."""
+
+    @property
+    def active(self) -> bool:
+        """True while there is work left."""
+        return self.phase not in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED)
+
+    @property
+    def steps_left(self) -> int:
+        """Steps not done yet by the present attempt's knowledge."""
+        return max(0, self.spec.steps_total - self.steps_done)
+
+    @property
+    def steps_left_if_lost(self) -> int:
+        """Steps to do if the present attempt vanished now."""
+        return max(0, self.spec.steps_total - self.saved_steps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuotaLimit:
+    """At most ``limit`` units over the offers it counts."""
+
+    name: str
+    limit: float
+    units_per_instance: Mapping[str, float]
+    """By offer id; offers not named are not counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockedOffer:
+    """An offer that is not asked for until ``until_s`` (capacity or quota refusal, back-off)."""
+
+    offer_id: str
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReserveRules:
+    """How pessimistic the guards are."""
+
+    terminate_confirm_s: float = 120.0
+    """Worst time from asking an end to knowing it."""
+    change_over_quantile: float = 1.5
+    """Boot and restore take at most this many times their expected length."""
+    boot_s: float = 180.0
+    """Expected boot when the offer does not say."""
+    minimum_billed_s: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterState:
+    """The snapshot that ``decide`` turns into a plan; time is in it, nothing else is read."""
+
+    run_id: str
+    now_s: float
+    created_at_s: float
+    round_number: int
+    round_s: float
+    jobs: tuple[JobView, ...]
+    instances: tuple[Instance, ...]
+    """Live ones only (REQUESTED to TERMINATING)."""
+    offers: tuple[Offer, ...]
+    """What can be asked for, at today's price; without a price = not rentable."""
+    boot_s_by_offer: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    quotas: tuple[QuotaLimit, ...] = ()
+    blocked: tuple[BlockedOffer, ...] = ()
+    budget_usd: float | None = None
+    spent_usd: float = 0.0
+    max_usd_per_hour: float | None = None
+    deadline_margin_share: float = 0.10
+    """Part of the time from release to deadline that plans keep free."""
+    best_effort: bool = False
+    """Promises may be released from the start; without it luck alone releases them."""
+    stopping: bool = False
+    """Save everything and end every machine (``down``, budget gone, finished)."""
+    rules: ReserveRules = ReserveRules()
+
+    def digest(self) -> str:
+        """Hash of all that matters but ``now_s`` and the round's number."""
+        body = repr(
+            (
+                self.run_id, self.jobs, self.instances, self.offers, self.quotas, self.blocked,
+                self.budget_usd, self.spent_usd, self.max_usd_per_hour, self.best_effort,
+                self.stopping,
+            )
+        )  # fmt: skip
+        return hashlib.sha256(body.encode()).hexdigest()[:16]
