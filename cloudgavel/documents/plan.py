@@ -1,0 +1,101 @@
+"""``cloudgavel/plan``: what a run is expected to do and cost."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relaxed:
+    """A promise that is not kept, with its size."""
+
+    job: str
+    promise: str
+    by_s: float | None
+    by_usd: float | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShadowPriceLine:
+    """What one unit more or less of a limit would change in the cost."""
+
+    constraint: str
+    unit: str
+    usd_per_unit_down: float | None
+    usd_per_unit_up: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanCost:
+    """The plan's cost beside what it can be compared with."""
+
+    expected_usd: float
+    lower_bound_usd: float | None
+    on_demand_only_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """A stretch of one job on one instance; seconds from the run's creation."""
+
+    provider: str
+    zone: str
+    instance_type: str
+    capacity_type: str
+    start_s: float
+    end_s: float
+    accelerator: str = ""
+    gang: int = 1
+    steps_per_s: float | None = None
+    usd_per_hour: float | None = None
+    """Price of the whole instance."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedJob:
+    """One job of the plan."""
+
+    name: str
+    finish_s: float | None
+    deadline_s: float | None
+    deadline_met: bool | None
+    cost_usd: float
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetLine:
+    """The plan's fleet in one line."""
+
+    peak_instances: int
+    peak_usd_per_hour: float
+    instance_hours: float
+    spot_share: float | None
+    """Of the instance-hours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanDocument:
+    """The whole run in virtual time; nothing was rented."""
+
+    schema: str = "cloudgavel/plan"
+    schema_version: int = 1
+    name: str
+    plan_id: str
+    policy: str
+    rehearsal: bool
+    """Prices are real, machines are this computer's processes, no money is spent."""
+    prices_as_of: str
+    """Date or instant of the prices."""
+    created_at: str
+    feasible: bool
+    budget_usd: float | None
+    budget_covers_worst_case: bool | None
+    smallest_sufficient_budget_usd: float | None
+    cost: PlanCost
+    makespan_s: float | None
+    rounds: int
+    jobs: tuple[PlannedJob, ...]
+    fleet: FleetLine
+    relaxed: tuple[Relaxed, ...]
+    shadow_prices: tuple[ShadowPriceLine, ...]
+    notes: tuple[str, ...] = ()
