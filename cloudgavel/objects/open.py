@@ -1,0 +1,38 @@
+"""From a store's URL to the store."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cloudgavel.errors import UsageError
+from cloudgavel.objects.files import FileStore
+from cloudgavel.objects.store import ObjectStore
+
+
+def open_store(url: str) -> ObjectStore:
+    """Open the store at ``url``: ``file:///dir``, or a plain path.
+
+    ``s3://`` and ``gs://`` raise ``UsageError``: the protocol is ready for them, this version does
+    not have them. Nothing is read or written by opening.
+    """
+    if not url.strip():
+        raise UsageError("the store's URL is empty", hints=["give a directory, or file:///DIR"])
+    parts = urlsplit(url)
+    if "://" not in url:
+        return FileStore(Path(url))
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise UsageError(
+                f"{url} does not name a directory of this machine",
+                hints=["file:// is followed by an absolute path: file:///home/me/runs"],
+            )
+        return FileStore(Path(unquote(parts.path)))
+    if parts.scheme in ("s3", "gs"):
+        raise UsageError(
+            f"a store at {parts.scheme}:// is not in this version",
+            facts=[("asked for", url), ("there is", "file:// (a directory of this machine)")],
+            hints=["leave `store` out, or give file:///DIR"],
+        )
+    raise UsageError(
+        f"{parts.scheme}:// is not a kind of store",
+        facts=[("asked for", url), ("there is", "file:// (a directory of this machine)")],
+    )
