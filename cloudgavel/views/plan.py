@@ -1,0 +1,140 @@
+"""``plan`` as text, drawn from its document."""
+
+from cloudgavel.documents.plan import PlanDocument, PlannedJob, ShadowPriceLine
+from cloudgavel.views.format import (
+    capacity,
+    lateness,
+    money,
+    rate,
+    share,
+    span,
+    steps_rate,
+)
+from cloudgavel.views.table import Column, table
+
+COLUMNS = (
+    Column(head="JOB"),
+    Column(head="FIRST ON"),
+    Column(head="WHERE", drop=2),
+    Column(head="STEPS/S", right=True, drop=4),
+    Column(head="$/1K STEPS", right=True, drop=3),
+    Column(head="FINISH", right=True),
+    Column(head="DEADLINE"),
+    Column(head="COST", right=True),
+)
+
+
+def plan_text(plan: PlanDocument, *, width: int, next_steps: bool, file: str) -> str:
+    """Draw a plan for a person; ``next_steps`` adds what to type next."""
+    count = len(plan.jobs)
+    lines = [
+        f"{plan.name} · {count} {'job' if count == 1 else 'jobs'} · policy {plan.policy} · "
+        f"prices of {plan.prices_as_of}",
+        "",
+        *table(COLUMNS, [_row(job) for job in plan.jobs], width=width),
+        "",
+        *_facts(plan),
+    ]
+    lines.extend(_missed(plan))
+    lines.extend(f"Note           {note}" for note in plan.notes)
+    lines.append(f"Plan {plan.plan_id}. Nothing has been rented.")
+    if next_steps:
+        lines.extend(_next_steps(plan, file))
+    return "\n".join(lines)
+
+
+def _row(job: PlannedJob) -> tuple[str, ...]:
+    first = job.segments[0] if job.segments else None
+    if first is None:
+        on, where, speed, per_1k = "nothing", "-", "-", "-"
+    else:
+        on = f"{first.provider} {first.instance_type} {capacity(first.capacity_type)}"
+        where = first.zone
+        speed = steps_rate(first.steps_per_s)
+        per_1k = "-"
+        if first.steps_per_s and first.usd_per_hour is not None:
+            per_1k = money(first.usd_per_hour / 3.6 / first.steps_per_s)
+    return (
+        job.name,
+        on,
+        where,
+        speed,
+        per_1k,
+        "never" if job.finish_s is None else span(job.finish_s),
+        lateness(job.finish_s, job.deadline_s),
+        money(job.cost_usd),
+    )
+
+
+def _facts(plan: PlanDocument) -> list[str]:
+    fleet, cost = plan.fleet, plan.cost
+    lines = [
+        f"Fleet          peak {fleet.peak_instances} instances ({rate(fleet.peak_usd_per_hour)}), "
+        f"{fleet.instance_hours:.1f} instance-hours"
+        + (f": {share(fleet.spot_share)} spot" if fleet.spot_share is not None else ""),
+        f"Cost           {money(cost.expected_usd)} expected; "
+        f"lower bound {money(cost.lower_bound_usd)}; "
+        f"on-demand only {money(cost.on_demand_only_usd)}",
+    ]
+    if plan.budget_usd is not None:
+        left = plan.budget_usd - cost.expected_usd
+        covers = {
+            True: "covers the worst case",
+            False: "does not cover the worst case: if spot is lost, a promise may be released",
+            None: "worst case unknown",
+        }[plan.budget_covers_worst_case]
+        lines.append(
+            f"Budget         {money(plan.budget_usd)}: never exceeded (hard), {covers}; "
+            + (f"{money(left)} left" if left >= 0 else f"{money(-left)} short")
+        )
+    promised = [job for job in plan.jobs if job.deadline_s is not None]
+    if promised:
+        met = [job for job in promised if job.deadline_met]
+        line = f"Deadlines      {len(met)} of {len(promised)} met"
+        slacks = [
+            (job.deadline_s - job.finish_s, job.name)
+            for job in met
+            if job.finish_s is not None and job.deadline_s is not None
+        ]
+        if slacks:
+            tightest_s, name = min(slacks)
+            line += f"; tightest: {name}, {span(tightest_s)}"
+        lines.append(line)
+    binding = [_binding(p) for p in plan.shadow_prices if (p.usd_per_unit_down or 0) > 0.005]
+    lines.extend(f"What binds     {text}" for text in binding[:3])
+    return lines
+
+
+def _binding(price: ShadowPriceLine) -> str:
+    return f"{price.constraint}: one {price.unit} less costs {money(price.usd_per_unit_down)}"
+
+
+def _missed(plan: PlanDocument) -> list[str]:
+    lines = []
+    for relaxed in plan.relaxed:
+        size = ""
+        if relaxed.by_s is not None:
+            size = f" by {span(relaxed.by_s)}"
+        elif relaxed.by_usd is not None:
+            size = f" by {money(relaxed.by_usd)}"
+        reason = f" ({relaxed.reason})" if relaxed.reason else ""
+        lines.append(f"Not kept       {relaxed.promise} of {relaxed.job}{size}{reason}")
+    if not plan.feasible and plan.smallest_sufficient_budget_usd is not None:
+        lines.append(
+            "Needed         the smallest budget that keeps every deadline is "
+            f"${plan.smallest_sufficient_budget_usd:,.2f}"
+        )
+    return lines
+
+
+def _next_steps(plan: PlanDocument, file: str) -> list[str]:
+    if not plan.feasible:
+        needed = plan.smallest_sufficient_budget_usd
+        lines = []
+        if needed is not None:
+            lines.append(f"Give more  cloudgavel run {file} --budget {needed:.2f}")
+        budget = "" if plan.budget_usd is None else f" --budget {plan.budget_usd:g}"
+        lines.append(f"Or part    cloudgavel run {file}{budget} --best-effort")
+        return lines
+    budget = "" if plan.budget_usd is None else f" --budget {plan.budget_usd:g}"
+    return [f"Apply      cloudgavel run {file}{budget}"]
