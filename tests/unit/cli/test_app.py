@@ -1,0 +1,40 @@
+"""The door of the command line: unknown verbs, wrong flags, bugs, pipes."""
+
+import importlib
+
+import click
+import pytest
+
+from cloudgavel.cli import app as door
+from cloudgavel.cli.app import COMMANDS, run_command_line
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_listed_command_exists_and_has_help(verb, capsys):
+    module, attribute = COMMANDS[verb][0].split(":")
+    assert isinstance(getattr(importlib.import_module(module), attribute), click.Command)
+    assert run_command_line([verb, "--help"]) == 0
+    assert "Usage: cloudgavel" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_usage_and_names_the_nearest(capsys):
+    assert run_command_line(["plna"]) == 2
+    assert "did you mean `cloudgavel plan`?" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_usage(capsys):
+    assert run_command_line(["prices", "--nonsense"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error:") and "--nonsense" in err
+
+
+def test_an_unexpected_exception_is_a_bug_without_a_traceback(capsys, monkeypatch):
+    def broken(**_):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(door.app, "main", broken)
+    monkeypatch.delenv("CLOUDGAVEL_DEBUG", raising=False)
+    assert run_command_line(["plan"]) == 70
+    err = capsys.readouterr().err
+    assert "a bug in cloudgavel: RuntimeError: boom" in err
+    assert "Traceback" not in err
