@@ -37,6 +37,14 @@ class Offer:
     interruption_rate_per_hour: float | None
     observed_at_s: float | None
     source: str
+    flags: tuple[str, ...] = ()
+    """What the source says about the row: ``suspect``, ``derived``, ``local_zone``, ``historic``
+    (see ``pricing/data/SOURCES.md``)."""
+
+    @property
+    def is_historic(self) -> bool:
+        """True for hardware that is no longer rented: for simulation only."""
+        return "historic" in self.flags
 
     @property
     def offer_id(self) -> str:
