@@ -36,7 +36,7 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpec:
-    """One training job. Instants ending in ``_s`` without ``_at_`` count from the run's creation."""
+    """One training job. Spans ending in ``_s`` without ``_at_`` count from the run's creation."""
 
     name: str
     commands: Mapping[str, str]
