@@ -1,1 +1,1 @@
-"""The run's memory: events, their fold, and the ledger."""
+"""The memory of a run: an append-only log of events, what follows from them, and the ledger."""

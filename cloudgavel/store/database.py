@@ -1,0 +1,269 @@
+"""The log, the controller's lease and the person's requests in one SQL database.
+
+SQLite in WAL mode by default: readers (``status``, ``watch``) never wait for the one writer, and a
+transaction that was acknowledged survives ``kill -9`` and power loss. Any URL of SQLAlchemy works.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from cloudgavel.errors import BugError, CloudgavelError
+from cloudgavel.store.events import Event, from_json, kind_of, to_json
+
+_METADATA = sa.MetaData()
+
+_EVENTS = sa.Table(
+    "events",
+    _METADATA,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at_s", sa.Float, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+_LEASE = sa.Table(
+    "controller_lease",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("heartbeat_at_s", sa.Float, nullable=False),
+)
+
+_REQUESTS = sa.Table(
+    "requests",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("asked_at_s", sa.Float, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("taken", sa.Boolean, nullable=False, default=False),
+    sqlite_autoincrement=True,
+)
+
+LEASE_EXPIRES_S = 60.0
+"""Real seconds without a heartbeat after which another host may take the lease."""
+
+_LEASE_ID = 1
+
+
+class ControllerActiveError(CloudgavelError):
+    """Another controller of this run is alive; two would rent everything twice."""
+
+
+class LeaseLostError(CloudgavelError):
+    """Another controller took this run over: nothing more is written here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseRow:
+    """Who controls the run."""
+
+    holder: str
+    pid: int
+    host: str
+    heartbeat_at_s: float
+    """Real UNIX seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestRow:
+    """What a person asks of a running controller."""
+
+    request_id: int
+    asked_at_s: float
+    kind: str
+    body: Mapping[str, Any]
+
+
+def process_is_alive(pid: int) -> bool:
+    """True while a process of this number exists on this machine (zombies count as gone)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+class Database:
+    """One run's database; implements ``store.log.EventLog``.
+
+    With ``holder`` set (by ``take_lease``) every append first checks, in its own transaction, that
+    the lease is still ours: a controller that was taken over can write nothing more.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Open (or make) the database at an SQLAlchemy URL."""
+        self._engine = sa.create_engine(url)
+        self._sqlite = self._engine.dialect.name == "sqlite"
+        if self._sqlite:
+            sa.event.listen(self._engine, "connect", _configure_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        self._holder: str | None = None
+        _METADATA.create_all(self._engine)
+
+    @classmethod
+    def at(cls, path: Path) -> "Database":
+        """Open (or make) an SQLite file; its directory must exist."""
+        return cls(f"sqlite:///{path}")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Write events in one transaction; ``LeaseLostError`` when the lease is another's."""
+        if not events:
+            return
+        rows = [{"at_s": e.at_s, "kind": kind_of(e), "body": to_json(e)} for e in events]
+        with self._writing() as connection:
+            if self._holder is not None:
+                self._check_lease(connection)
+            connection.execute(_EVENTS.insert(), rows)
+
+    def read(self, after: int = 0) -> Sequence[tuple[int, Event]]:
+        """Return ``(sequence, event)`` of everything after a sequence number, in order."""
+        query = sa.select(_EVENTS.c.seq, _EVENTS.c.kind, _EVENTS.c.body)
+        query = query.where(_EVENTS.c.seq > after).order_by(_EVENTS.c.seq)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [(row.seq, from_json(row.kind, row.body)) for row in rows]
+
+    def take_lease(
+        self,
+        *,
+        holder: str,
+        pid: int,
+        host: str,
+        now_s: float,
+        alive: Callable[[int], bool] = process_is_alive,
+    ) -> None:
+        """Become the run's only controller; ``now_s`` is real time.
+
+        A holder on this host whose process is gone is taken over at once, one on another host
+        after ``LEASE_EXPIRES_S`` without a heartbeat. Otherwise ``ControllerActiveError``.
+        """
+        with self._writing() as connection:
+            row = connection.execute(sa.select(_LEASE)).one_or_none()
+            if row is not None and row.holder != holder:
+                silent_s = now_s - row.heartbeat_at_s
+                dead = not alive(row.pid) if row.host == host else silent_s > LEASE_EXPIRES_S
+                if not dead:
+                    raise ControllerActiveError(
+                        "this run already has a controller",
+                        facts=[
+                            ("controller", f"process {row.pid} on {row.host}"),
+                            ("last heartbeat", f"{silent_s:.0f} s ago"),
+                        ],
+                        hints=["watch it: cloudgavel watch", "end the run: cloudgavel down"],
+                    )
+            connection.execute(_LEASE.delete())
+            connection.execute(
+                _LEASE.insert().values(
+                    id=_LEASE_ID, holder=holder, pid=pid, host=host, heartbeat_at_s=now_s
+                )
+            )
+        self._holder = holder
+
+    def renew_lease(self, now_s: float) -> None:
+        """Write a heartbeat (real time); ``LeaseLostError`` when the lease is another's."""
+        with self._writing() as connection:
+            self._check_lease(connection)
+            connection.execute(_LEASE.update().values(heartbeat_at_s=now_s))
+
+    def release_lease(self) -> None:
+        """Give the lease back; nothing happens when it is another's."""
+        with self._writing() as connection:
+            connection.execute(_LEASE.delete().where(_LEASE.c.holder == self._holder))
+        self._holder = None
+
+    def lease(self) -> LeaseRow | None:
+        """Return who holds the lease, dead or alive."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.select(_LEASE)).one_or_none()
+        if row is None:
+            return None
+        return LeaseRow(
+            holder=row.holder, pid=row.pid, host=row.host, heartbeat_at_s=row.heartbeat_at_s
+        )
+
+    def add_request(self, kind: str, body: Mapping[str, Any], *, asked_at_s: float) -> int:
+        """Leave a request for the controller; returns its number."""
+        with self._writing() as connection:
+            result = connection.execute(
+                _REQUESTS.insert().values(
+                    asked_at_s=asked_at_s, kind=kind, body=json.dumps(dict(body)), taken=False
+                )
+            )
+            key = result.inserted_primary_key
+        if key is None:
+            raise BugError("the database gave no number for a request")
+        return int(key[0])
+
+    def open_requests(self) -> Sequence[RequestRow]:
+        """Return the requests that were not taken yet, oldest first."""
+        query = sa.select(_REQUESTS).where(_REQUESTS.c.taken.is_(False)).order_by(_REQUESTS.c.id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [
+            RequestRow(
+                request_id=row.id,
+                asked_at_s=row.asked_at_s,
+                kind=row.kind,
+                body=MappingProxyType(json.loads(row.body)),
+            )
+            for row in rows
+        ]
+
+    def append_for_request(self, request_id: int, events: Sequence[Event]) -> None:
+        """Write what a request leads to and mark it taken, in one transaction."""
+        rows = [{"at_s": e.at_s, "kind": kind_of(e), "body": to_json(e)} for e in events]
+        with self._writing() as connection:
+            if self._holder is not None:
+                self._check_lease(connection)
+            if rows:
+                connection.execute(_EVENTS.insert(), rows)
+            connection.execute(
+                _REQUESTS.update().where(_REQUESTS.c.id == request_id).values(taken=True)
+            )
+
+    def _writing(self) -> AbstractContextManager[sa.Connection]:
+        return self._engine.execution_options(cloudgavel_write=True).begin()
+
+    def _check_lease(self, connection: sa.Connection) -> None:
+        row = connection.execute(sa.select(_LEASE.c.holder, _LEASE.c.pid)).one_or_none()
+        if row is None or row.holder != self._holder:
+            raise LeaseLostError(
+                "another controller took this run over",
+                facts=[("controller", "none" if row is None else f"process {row.pid}")],
+            )
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writing = connection.get_execution_options().get("cloudgavel_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
