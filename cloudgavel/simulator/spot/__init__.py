@@ -1,0 +1,1 @@
+"""Replay of spot availability traces under a policy, with exact accounting."""
