@@ -28,3 +28,12 @@ class LaunchFailed(Exception):
         self.message = message
         self.offer_id = offer_id
         self.code = code
+
+
+class CallFailed(Exception):
+    """A listing or an end that the cloud did not answer or refused; nothing is known to be done."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
