@@ -103,8 +103,8 @@ def _each_alone(
                 _refused(
                     offer,
                     Rule.SUSPECT_SOURCE,
-                    f"the source doubts {_usd(price)}/h: its accelerator part is below or near "
-                    "spot, or far below other regions",
+                    f"the source doubts {_usd(price)}/h (below or near spot, or far below other "
+                    "regions)",
                 )
             )
         else:

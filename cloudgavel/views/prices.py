@@ -4,7 +4,7 @@ import csv
 import io
 
 from cloudgavel.documents.prices import PricesDocument, PricesOffer
-from cloudgavel.views.format import UNKNOWN, money, span
+from cloudgavel.views.format import UNKNOWN, capacity, money, span
 from cloudgavel.views.table import Column, table
 
 COLUMNS = (
@@ -14,8 +14,8 @@ COLUMNS = (
     Column(head="KIND"),
     Column(head="PRICE/H", right=True),
     Column(head="PER ACC-H", right=True, drop=3),
-    Column(head="INTERRUPTED", right=True, drop=4),
-    Column(head="SEEN", right=True, drop=5),
+    Column(head="INTERRUPTED", right=True, drop=5),
+    Column(head="SEEN", right=True, drop=4),
 )
 CSV_FIELDS = (
     "offer_id",
@@ -71,7 +71,7 @@ def _cells(offer: PricesOffer) -> tuple[str, ...]:
         f"{offer.provider} {offer.instance_type}",
         offer.zone,
         f"{offer.accelerators_per_instance} x {offer.accelerator}",
-        {"on_demand": "on-demand"}.get(offer.capacity_type, offer.capacity_type)
+        capacity(offer.capacity_type)
         + ("" if offer.status == "accepted" else f" ({offer.status})"),
         _price(offer.price_usd_per_hour),
         "-" if offer.price_usd_per_hour is None else _price(offer.usd_per_accelerator_hour),

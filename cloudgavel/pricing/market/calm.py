@@ -8,12 +8,12 @@ from cloudgavel.pricing.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalmMarket:
-    """Nothing ever happens. ``boot_seconds`` overrides the assumed boot delays."""
+    """Nothing ever happens. ``boot_delay_s`` overrides the assumed boot delays."""
 
-    boot_seconds: float | None = None
+    boot_delay_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_options(None, self.boot_seconds)
+        check_options(None, self.boot_delay_s)
 
     def price_usd_per_hour(self, offer: Offer, at_s: float) -> float | None:
         """The offer's own price, always."""
@@ -39,4 +39,4 @@ class CalmMarket:
 
     def boot_s(self, offer: Offer, instance_ordinal: int) -> float:
         """The assumed delay of the offer's kind, or the override."""
-        return assumed_boot_s(offer) if self.boot_seconds is None else self.boot_seconds
+        return assumed_boot_s(offer) if self.boot_delay_s is None else self.boot_delay_s

@@ -14,14 +14,14 @@ from cloudgavel.pricing.offer import Offer
 class ExpectedMarket:
     """Catalogue prices, capacity always; each spot instance lives exactly its mean lifetime.
 
-    ``interruptions_per_hour`` and ``boot_seconds`` override the offers' own figures.
+    ``interruptions_per_hour`` and ``boot_delay_s`` override the offers' own figures.
     """
 
     interruptions_per_hour: float | None = None
-    boot_seconds: float | None = None
+    boot_delay_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_options(self.interruptions_per_hour, self.boot_seconds)
+        check_options(self.interruptions_per_hour, self.boot_delay_s)
 
     def price_usd_per_hour(self, offer: Offer, at_s: float) -> float | None:
         """The offer's own price, always."""
@@ -48,4 +48,4 @@ class ExpectedMarket:
 
     def boot_s(self, offer: Offer, instance_ordinal: int) -> float:
         """The assumed delay of the offer's kind, or the override."""
-        return assumed_boot_s(offer) if self.boot_seconds is None else self.boot_seconds
+        return assumed_boot_s(offer) if self.boot_delay_s is None else self.boot_delay_s

@@ -73,18 +73,18 @@ class PriceWalk:
 class SeededMarket:
     """Exponential spot lifetimes; on request outages and wandering prices.
 
-    ``interruptions_per_hour`` and ``boot_seconds`` override the offers' own figures; a rate of 0
+    ``interruptions_per_hour`` and ``boot_delay_s`` override the offers' own figures; a rate of 0
     means that only outages interrupt.
     """
 
     seed: int
     interruptions_per_hour: float | None = None
-    boot_seconds: float | None = None
+    boot_delay_s: float | None = None
     outages: Outages | None = None
     price_walk: PriceWalk | None = None
 
     def __post_init__(self) -> None:
-        check_options(self.interruptions_per_hour, self.boot_seconds)
+        check_options(self.interruptions_per_hour, self.boot_delay_s)
 
     def price_usd_per_hour(self, offer: Offer, at_s: float) -> float | None:
         """The catalogue's price, times the walk's factor for spot, to the micro-dollar."""
@@ -114,14 +114,16 @@ class SeededMarket:
         """False within an outage ``[start, end)``, for spot."""
         if self.outages is None or offer.capacity_type is not CapacityType.SPOT:
             return True
-        start_s, end_s = self._outage(offer, self._window_of(offer, at_s), self.outages)
+        start_s, end_s = self._outage(
+            offer, self._window_of(offer, at_s, self.outages), self.outages
+        )
         return not start_s <= at_s < end_s
 
     def next_capacity_change_s(self, offer: Offer, after_s: float) -> float | None:
         """The next start or end of an outage; never without outages, or on demand."""
         if self.outages is None or offer.capacity_type is not CapacityType.SPOT:
             return None
-        window = self._window_of(offer, after_s)
+        window = self._window_of(offer, after_s, self.outages)
         return next(
             instant_s
             for later in range(3)
@@ -148,12 +150,10 @@ class SeededMarket:
 
     def boot_s(self, offer: Offer, instance_ordinal: int) -> float:
         """The assumed delay of the offer's kind, or the override."""
-        return assumed_boot_s(offer) if self.boot_seconds is None else self.boot_seconds
+        return assumed_boot_s(offer) if self.boot_delay_s is None else self.boot_delay_s
 
-    def _window_of(self, offer: Offer, at_s: float) -> int:
-        assert self.outages is not None
-        # The phase lies within one window: no outage reaches over a window's border.
-        return math.floor((at_s - self._phase_s(offer, self.outages)) / self.outages.window_s)
+    def _window_of(self, offer: Offer, at_s: float, outages: Outages) -> int:
+        return math.floor((at_s - self._phase_s(offer, outages)) / outages.window_s)
 
     def _phase_s(self, offer: Offer, outages: Outages) -> float:
         return self._uniform("phase", offer.offer_id) * outages.window_s

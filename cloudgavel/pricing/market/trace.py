@@ -61,7 +61,10 @@ class _Steps(Generic[Value]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AvailabilityTrace:
-    """Capacity sampled every ``gap_s`` seconds (whole milliseconds): sample i holds for ``[i gap, (i+1) gap)``."""
+    """Capacity sampled every ``gap_s`` seconds (in whole milliseconds).
+
+    Sample i holds for ``[i gap, (i+1) gap)``.
+    """
 
     gap_s: float
     available: tuple[bool, ...]
@@ -103,10 +106,10 @@ class TraceMarket:
     traces: Mapping[str, AvailabilityTrace]
     origin_s: float
     otherwise: Market = field(default_factory=ExpectedMarket)
-    boot_seconds: float | None = None
+    boot_delay_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_options(None, self.boot_seconds)
+        check_options(None, self.boot_delay_s)
 
     def price_usd_per_hour(self, offer: Offer, at_s: float) -> float | None:
         """The recorded price; the catalogue's if the trace has none."""
@@ -152,7 +155,7 @@ class TraceMarket:
 
     def boot_s(self, offer: Offer, instance_ordinal: int) -> float:
         """The override, or the assumed delay of the offer's kind."""
-        return assumed_boot_s(offer) if self.boot_seconds is None else self.boot_seconds
+        return assumed_boot_s(offer) if self.boot_delay_s is None else self.boot_delay_s
 
     def _trace(self, offer: Offer) -> AvailabilityTrace | None:
         if offer.capacity_type is not CapacityType.SPOT:
