@@ -1,1 +1,4 @@
-"""The program on every rented machine: runs jobs, saves, reports."""
+"""The program on every machine: pulls orders, runs jobs, saves, reports; alike under every cloud.
+
+Light on purpose: standard library, ``objects`` and ``messages`` only.
+"""

@@ -42,7 +42,7 @@ def steps(
         if not text.isdigit():
             raise ValueError("steps() needs a total outside cloudgavel")
         total = int(text)
-    if isinstance(total, bool) or not isinstance(total, int) or total < 1:
+    if type(total) is not int or total < 1:
         raise ValueError(f"total must be a whole number of at least 1, not {total!r}")
     if not control or not Path(control).is_dir():
         return _standalone(total, save, load, standalone_dir)
