@@ -76,8 +76,8 @@ def parse_duration_s(text: str) -> float:
     if re.fullmatch(r"[0-9]+:[0-9]{2}", spelt):
         hours, minutes = spelt.split(":")
         raise QuantityError(
-            f"{quoted(text)} could be hours or minutes: write {hours}h{minutes}m, "
-            f"{hours}m{minutes}s or HH:MM:SS"
+            f"this could be hours or minutes: write {hours}h{minutes}m, {hours}m{minutes}s or "
+            f"HH:MM:SS, got {quoted(text)}"
         )
     number = _decimal(spelt)
     if number is not None:
@@ -98,7 +98,7 @@ def _sum_of_parts_s(spelt: str, text: str) -> float:
     total = Decimal(0)
     position = 0
     seen: set[Decimal] = set()
-    if not spelt or len(spelt) > 200:
+    if not spelt or len(spelt) > 500:
         raise expected
     while position < len(spelt):
         part = _DURATION_PART.match(spelt, position)

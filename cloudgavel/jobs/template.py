@@ -39,7 +39,7 @@ jobs:
     # weight: 2                   # importance when not every promise can be kept
     # max_cost: 20
 
-  # One job for each value: sweep-lr-0.1 and sweep-lr-0.01.
+  # One job for each value, sweep-lr-0.1 and sweep-lr-0.01.
   # - name: sweep
   #   foreach: {lr: [0.1, 0.01]}
   #   command: python train.py --lr $lr

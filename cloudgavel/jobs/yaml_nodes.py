@@ -118,6 +118,8 @@ def _syntax_mistake(wrong: yaml.MarkedYAMLError) -> tuple[Place, str]:
         advice = "; indent with spaces, not tabs, and quote text that begins with @, ` or %"
     elif "mapping values are not allowed" in problem:
         advice = "; quote text that contains `: `"
+    elif "expected ',' or" in problem:
+        advice = "; inside { } and [ ] quote text that contains braces, brackets or commas"
     return place, f"cannot be read as YAML: {problem}{advice}"
 
 
