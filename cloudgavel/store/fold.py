@@ -352,6 +352,18 @@ def _checkpoint_saved(state: RunState, event: ev.CheckpointSaved) -> RunState:
 
 
 def _save_failed(state: RunState, event: ev.SaveFailed) -> RunState:
+    job = state.jobs[event.job]
+    if event.error is not None and job.stop_asked:
+        # What cannot be saved is not moved: the order to stop is taken back.
+        return _job(
+            state,
+            event.job,
+            save_error=event.error,
+            stop_asked=False,
+            move_to=(),
+            phase=JobPhase.RUNNING,
+            reason=f"not stopped: its checkpoint could not be written ({event.error})",
+        )
     return _job(state, event.job, save_error=event.error)
 
 
