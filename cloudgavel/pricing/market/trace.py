@@ -174,14 +174,15 @@ def parse_availability_trace(text: str) -> AvailabilityTrace:
     try:
         raw = json.loads(text)
         gap_s = float(raw["metadata"]["gap_seconds"])
-        samples = raw["data"]
-        prices = raw.get("prices")
+        samples = tuple(raw["data"])
+        recorded = raw.get("prices")
+        prices = None if recorded is None else tuple(float(price) for price in recorded)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"not an availability trace: {error!r}") from error
-    if not set(samples) <= {0, 1}:
+    if not all(sample in (0, 1) for sample in samples):
         raise TraceError("samples must be 0 or 1")
     return AvailabilityTrace(
         gap_s=gap_s,
         available=tuple(sample == 1 for sample in samples),
-        prices_usd_per_hour=None if prices is None else tuple(float(price) for price in prices),
+        prices_usd_per_hour=prices,
     )
