@@ -97,7 +97,7 @@ def _counted(key: ScalarNode, value: Node, mistakes: Mistakes) -> Sequence[Accel
     return requests
 
 
-_steps_per_s = within(parse_number, above=0, what="the steps per second")
+_steps_per_s = within(parse_number, above=0, at_most=1e12, what="the steps per second")
 
 
 def read_throughput(

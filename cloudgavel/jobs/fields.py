@@ -158,6 +158,7 @@ def within(
     *,
     above: float | None = None,
     at_least: float | None = None,
+    at_most: float | None = None,
     what: str,
 ) -> Callable[[str], float]:
     """Narrow a reader to a range; ``what`` names the quantity in the message."""
@@ -168,6 +169,8 @@ def within(
             raise QuantityError(f"{what} must be more than {above:g}, got {text}")
         if at_least is not None and value < at_least:
             raise QuantityError(f"{what} must be at least {at_least:g}, got {text}")
+        if at_most is not None and value > at_most:
+            raise QuantityError(f"{what} must be at most {at_most:g}, got {text}")
         return value
 
     return read

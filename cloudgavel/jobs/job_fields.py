@@ -85,7 +85,7 @@ class ReadJob:
 
 
 _positive_duration = within(parse_duration_s, above=0, what="the duration")
-_positive_number = within(parse_number, above=0, what="the weight")
+_positive_number = within(parse_number, above=0, at_most=1e9, what="the weight")
 _positive_usd = within(parse_usd, above=0, what="the cost")
 _retries = whole_within(parse_integer, at_least=0, at_most=1000, what="the retries")
 

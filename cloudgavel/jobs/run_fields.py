@@ -194,7 +194,8 @@ def _rehearsal(fields: Fields) -> RehearsalSpec | None:
         seed=0 if seed is None else seed,
         clouds=() if clouds_node is None else read_clouds(clouds_node, fields.mistakes),
         interruptions_per_hour=inner.read(
-            "interruptions_per_hour", within(parse_number, at_least=0, what="the rate")
+            "interruptions_per_hour",
+            within(parse_number, at_least=0, at_most=3600, what="the rate"),
         ),
         boot_s=inner.read("boot", parse_duration_s),
     )

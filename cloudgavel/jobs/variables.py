@@ -129,5 +129,10 @@ def _column(node: Node, mistakes: Mistakes) -> tuple[str, ...] | None:
 
 
 def name_part(value: str) -> str:
-    """Spell a foreach value so that it may stand in a name: ``Adam W`` becomes ``adam-w``."""
+    """Spell a foreach value so that it may stand in a name.
+
+    ``Adam W`` becomes ``adam-w``, and ``-1`` becomes ``minus-1``.
+    """
+    if re.match(r"-\.?[0-9]", value):
+        value = f"minus{value}"
     return re.sub(r"[^a-z0-9.]+", "-", value.lower()).strip("-.") or "empty"

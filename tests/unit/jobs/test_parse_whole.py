@@ -174,8 +174,9 @@ def test_foreach_makes_one_job_per_combination() -> None:
 
 
 def test_foreach_names_may_place_the_variable_themselves() -> None:
-    run = read(a_run(a_job_text(name="lr-$lr-run", foreach="{lr: [0.1, 1e-3]}")))
-    assert [job.name for job in run.jobs] == ["lr-0.1-run", "lr-1e-3-run"]
+    run = read(a_run(a_job_text(name="lr-$lr-run", foreach="{lr: [0.1, 1e-3, -1, 1]}")))
+    names = [job.name for job in run.jobs]
+    assert names == ["lr-0.1-run", "lr-1e-3-run", "lr-minus-1-run", "lr-1-run"]
 
 
 def test_waiting_for_a_foreach_group_is_waiting_for_all_of_it() -> None:
