@@ -1,6 +1,7 @@
 """Reading a jobs.yaml from disk, with this machine's environment and clock."""
 
 import difflib
+import math
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from cloudgavel.jobs.spec import RunSpec
 
 
-def load_run(path: str) -> "RunSpec":
+def load_run(path: str, *, past_deadlines: bool = False) -> "RunSpec":
     """Read and parse a jobs.yaml.
+
+    ``past_deadlines`` accepts instants that have gone by: an unfinished run is resumed with the
+    file that it was created with.
 
     A file that is missing, a directory or not readable raises ``UsageError`` with hints; a file
     that is empty, not text or has mistakes raises ``SpecError`` with all of them.
@@ -25,7 +29,7 @@ def load_run(path: str) -> "RunSpec":
         source=path,
         base_dir=os.path.dirname(os.path.abspath(path)),
         environment=dict(os.environ),
-        now_s=now_s(),
+        now_s=-math.inf if past_deadlines else now_s(),
     )
 
 

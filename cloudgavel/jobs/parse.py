@@ -40,7 +40,8 @@ def parse_run(
 
     ``source`` names the file in messages; ``base_dir`` is the absolute directory that relative
     paths count from; ``environment`` gives the values of ``$NAME``; ``now_s`` (UNIX seconds) is
-    what deadlines may not precede. Raises ``SpecError`` with every mistake found. Pure.
+    what deadlines may not precede (minus infinity: any may). Raises ``SpecError`` with every
+    mistake found. Pure.
     """
     mistakes = Mistakes(source)
     root = read_yaml(text, mistakes)

@@ -127,6 +127,15 @@ def test_paths_count_from_the_file_and_variables_from_the_environment(
     assert (job.workdir, job.entity) == (str(folder / "sub" / "src"), "vision")
 
 
+def test_a_run_is_resumed_although_a_deadline_has_gone_by(folder: Path) -> None:
+    (folder / "jobs.yaml").write_text(a_run(a_job_text(deadline="2020-01-01T00:00:00Z")))
+    with pytest.raises(SpecError) as caught:
+        load_run("jobs.yaml")
+    assert "the deadline is in the past" in caught.value.mistakes[0]
+    (job,) = load_run("jobs.yaml", past_deadlines=True).jobs
+    assert job.deadline_at_s == 1577836800
+
+
 def test_what_keeps_a_run_from_starting_is_told_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
