@@ -94,7 +94,7 @@ class Catalog:
         unknown price or interruption rate never replaces a known one. An offer that ``newer``
         refuses and does not also accept is refused here too, whatever we believed before.
         """
-        newly_refused = {offer.offer_id for offer in newer.refused} - newer._by_id.keys()
+        newly_refused = {offer.offer_id for offer in newer.refused}
         merged = {
             offer.offer_id: offer for offer in self.offers if offer.offer_id not in newly_refused
         }

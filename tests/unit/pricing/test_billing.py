@@ -120,6 +120,7 @@ def test_committed_covers_the_rest_of_the_minimum_and_the_second_begun() -> None
     assert committed_micro_usd(3.6, billed_s=0, further_s=10) == 60_000
     assert committed_micro_usd(3.6, billed_s=55, further_s=0) == 5_000
     assert committed_micro_usd(3.6, billed_s=100, further_s=10.2) == 12_000
+    assert committed_micro_usd(1.0, billed_s=60, further_s=60) == 16_945  # 16,944.4 rounded up
     with pytest.raises(ValueError, match="negative"):
         committed_micro_usd(3.6, billed_s=0, further_s=-1)
 

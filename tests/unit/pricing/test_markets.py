@@ -214,10 +214,11 @@ def test_prices_wander_round_the_catalogues_within_bounds() -> None:
     assert sum(steps) / len(steps) < 0.2  # near instants have near prices
 
 
-def test_steps_of_a_walk_advance_for_any_length() -> None:
+@pytest.mark.parametrize("start_s", [0.0, NOW])
+def test_steps_of_a_walk_advance_for_any_length(start_s: float) -> None:
     for step_s in (0.1, 0.7, 1 / 3, 3600.0):
         market = SeededMarket(seed=1, price_walk=PriceWalk(step_s=step_s))
-        at_s = NOW
+        at_s = start_s
         for _ in range(300):
             following = market.next_price_change_s(SPOT, at_s)
             assert following is not None and at_s < following <= at_s + step_s * (1 + 1e-6)
@@ -232,6 +233,19 @@ def test_a_trace_is_followed_and_starts_again() -> None:
     assert REPLAY.interruption_at_s(SPOT, 1, NOW + 800) == NOW + 975 + 390
     assert REPLAY.interruption_at_s(SPOT, 1, NOW + 400) == NOW + 400
     assert REPLAY.next_capacity_change_s(SPOT, NOW + 390) == NOW + 780
+
+
+@pytest.mark.parametrize("gap_s", [0.1, 0.3, 33.3, 195.0])
+def test_the_instant_of_a_change_belongs_to_what_comes_after_it(gap_s: float) -> None:
+    trace = AvailabilityTrace(gap_s=gap_s, available=(True, False))
+    market = TraceMarket(traces={SPOT.offer_id: trace}, origin_s=NOW + 0.123)
+    at_s = NOW + 0.123
+    for _ in range(200):
+        before = market.capacity_available(SPOT, at_s)
+        following = market.next_capacity_change_s(SPOT, at_s)
+        assert following is not None and following == pytest.approx(at_s + gap_s, abs=1e-3)
+        assert market.capacity_available(SPOT, following) is not before
+        at_s = following
 
 
 def test_a_trace_has_its_own_prices() -> None:

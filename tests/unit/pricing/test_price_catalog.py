@@ -123,6 +123,20 @@ def test_merge_takes_the_later_observation_from_either_side() -> None:
         assert merged.offers == (newer,)
 
 
+def test_of_equally_old_observations_the_newer_catalogue_counts() -> None:
+    merged = Catalog(offers=(an_offer(),)).merge(
+        Catalog(offers=(an_offer(price_usd_per_hour=4.0),))
+    )
+    assert merged.offers == (an_offer(price_usd_per_hour=4.0),)
+
+
+def test_merge_accepts_an_offer_that_the_newer_catalogue_lists_twice() -> None:
+    newer = checked_catalog([an_offer(price_usd_per_hour=3.2), an_offer(price_usd_per_hour=3.1)])
+    merged = Catalog(offers=(an_offer(),)).merge(newer)
+    assert merged.offers == (an_offer(price_usd_per_hour=3.2),)
+    assert merged.refused == ()
+
+
 def test_merge_keeps_the_original_unchanged_and_adds_what_is_new() -> None:
     before = Catalog(offers=(an_offer(),))
     merged = before.merge(Catalog(offers=(an_offer(zone="use1-az2"),)))
