@@ -26,7 +26,7 @@ class RelaxedPromise:
 
     job: str
     promise: str
-    """``deadline``, ``max_cost`` or ``share``."""
+    """``deadline``, ``max_cost``, ``share`` or ``completion`` (it cannot be finished at all)."""
     by_s: float | None = None
     by_usd: float | None = None
     reason: str = ""
@@ -42,6 +42,8 @@ class ShadowPrice:
     """Objective increase per unit by which the limit is tightened; ``None`` = unknown."""
     usd_per_unit_up: float | None
     """Objective decrease per unit by which the limit is loosened."""
+    exact: bool = True
+    """False: both are the solver's dual, which lies between the two one-sided prices."""
 
 
 @dataclass(frozen=True, kw_only=True)

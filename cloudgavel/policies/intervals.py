@@ -71,7 +71,7 @@ def chain_windows(
         for row in order:
             for earlier in before[row]:
                 has_successor[earlier] = True
-        for row in np.flatnonzero(has_successor):
+        for row in np.flatnonzero(has_successor).tolist():
             if 1.0 <= stretch[row] < np.inf and np.isfinite(finish[row]):
                 latest[row] = min(latest[row], stretch[row] * finish[row])
         for row in order:

@@ -96,7 +96,8 @@ class PlanningModel:
     @property
     def pair(self) -> IntArray:
         """(cells,) number of the (job, pool) pair, job * R + pool."""
-        return self.cell_job * self.terms.usable.shape[1] + self.cell_pool
+        pair: IntArray = self.cell_job * self.terms.usable.shape[1] + self.cell_pool
+        return pair
 
     def hours(self, values: FloatArray) -> FloatArray:
         """(m, R, I) hours of an answer; exact zeros where nothing runs."""

@@ -147,7 +147,7 @@ def solve_cvxpy(problem: cvxpy.Problem, *, solver: str | None = None) -> SolveSt
         cp.USER_LIMIT: SolveStatus.FEASIBLE,
         cp.INFEASIBLE: SolveStatus.INFEASIBLE,
         cp.INFEASIBLE_INACCURATE: SolveStatus.INFEASIBLE,
-        cp.INFEASIBLE_OR_UNBOUNDED: SolveStatus.INFEASIBLE,
+        cp.settings.INFEASIBLE_OR_UNBOUNDED: SolveStatus.INFEASIBLE,
         cp.UNBOUNDED: SolveStatus.UNBOUNDED,
         cp.UNBOUNDED_INACCURATE: SolveStatus.UNBOUNDED,
     }
@@ -157,7 +157,7 @@ def solve_cvxpy(problem: cvxpy.Problem, *, solver: str | None = None) -> SolveSt
             {"threads": 1, "random_seed": 0} if name == "HIGHS" else {"max_threads": 1}
         )
         try:
-            problem.solve(solver=name, **options)
+            problem.solve(solver=name, **options)  # type: ignore[no-untyped-call]
         except DCPError:
             raise  # a mistake of the person who wrote the problem, not the solver's
         except Exception:
@@ -229,7 +229,7 @@ class WarmModel:
     def __init__(self, program: LinearProgram) -> None:
         self._column_count = int(program.cost.size)
         self._row_count = int(program.row_upper.size)
-        self._highs = highspy.Highs()
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         options: dict[str, bool | int | float | str] = {
             "output_flag": False,
             "log_to_console": False,

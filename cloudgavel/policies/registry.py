@@ -1,0 +1,77 @@
+"""Policies by name: the bundled ones, and anyone's own as ``module:Class``."""
+
+import difflib
+import importlib
+
+from cloudgavel.errors import UsageError
+from cloudgavel.policies.base import Policy
+
+_BUNDLED: dict[str, str] = {
+    "min_cost": "cloudgavel.policies.min_cost:MinCost",
+    "min_makespan": "cloudgavel.policies.min_makespan:MinMakespan",
+    "on_demand_only": "cloudgavel.policies.on_demand_only:OnDemandOnly",
+}
+"""Name -> where the class is; loaded on demand, because solvers take seconds to import."""
+
+
+def policy_names() -> tuple[str, ...]:
+    """Names of the bundled policies, sorted; loads no solver."""
+    return tuple(sorted(_BUNDLED))
+
+
+def policies() -> tuple[Policy, ...]:
+    """All bundled policies, sorted by name."""
+    return tuple(policy_named(name) for name in policy_names())
+
+
+def policy_named(name: str) -> Policy:
+    """Return the policy called ``name``, or the one that ``module:Class`` points to.
+
+    Raises ``UsageError`` for a name that is not known (with the nearest ones), a module or class
+    that cannot be loaded, and a class that is not a policy.
+    """
+    if name in _BUNDLED:
+        return _load(_BUNDLED[name])
+    if ":" in name:
+        return _load(name)
+    near = difflib.get_close_matches(name, policy_names(), n=3, cutoff=0.5)
+    hints = [f"did you mean `{candidate}`?" for candidate in near]
+    hints.append("list them with `cloudgavel policies`; name your own as `module:Class`")
+    raise UsageError(
+        f"there is no policy `{name}`", facts=[("known", ", ".join(policy_names()))], hints=hints
+    )
+
+
+def _load(path: str) -> Policy:
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise UsageError(f"`{path}` does not name a policy", hints=["write it as `module:Class`"])
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever a user's module raises is theirs to see
+        raise UsageError(
+            f"the policy module `{module_name}` cannot be loaded",
+            facts=[("reason", f"{type(error).__name__}: {error}")],
+        ) from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        known = [key for key in vars(module) if not key.startswith("_")]
+        near = difflib.get_close_matches(class_name, known, n=1)
+        raise UsageError(
+            f"`{module_name}` has no `{class_name}`",
+            hints=[f"did you mean `{near[0]}`?"] if near else [],
+        )
+    try:
+        policy = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise UsageError(
+            f"the policy `{path}` cannot be made",
+            facts=[("reason", f"{type(error).__name__}: {error}")],
+            hints=["give every argument of the class a default"],
+        ) from error
+    if not isinstance(policy, Policy):
+        raise UsageError(
+            f"`{path}` is not a policy",
+            facts=[("needs", "name, summary, source, allocate(problem) -> Allocation")],
+        )
+    return policy
