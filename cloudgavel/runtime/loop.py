@@ -6,7 +6,7 @@ where the last one was, whatever it was doing (``docs/design/runtime.md``).
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import actions as act
@@ -14,6 +14,7 @@ from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.providers.base import AgentChannel, Provider
+from cloudgavel.providers.failures import CallFailed
 from cloudgavel.runtime.cluster_state import Supply, cluster_state, throughputs
 from cloudgavel.runtime.executor import Actuator, DirectExecutor
 from cloudgavel.runtime.journal import Journal
@@ -90,6 +91,7 @@ class Loop:
         self._dirty = True
         self._wake_s: float | None = None
         self._out_of_money = False
+        self._look_again_s: float | None = None
 
     @property
     def state(self) -> RunState:
@@ -132,29 +134,10 @@ class Loop:
 
     def _observe(self, now_s: float) -> None:
         state = self.state
-        provider = self._outside.provider
-        listing = without_ended(provider.list_instances(state.run_id))
-        changes = {
-            record.instance_id: provider.price_changes(record.instance_id, record.prices[-1][0])
-            for record in state.live_instances
-            if record.instance_id in listing
-        }
-        world = World(
-            now_s=now_s,
-            listing=listing,
-            price_changes=changes,
-            reports=self._outside.channel.reports(),
-            with_progress=self._decision_is_due(now_s),
-        )
+        world = self._look(now_s)
         found = new_events(state, world, self._sightings, self._settings)
-        if any(isinstance(event, _TURNING_POINTS) for event in found) and not world.with_progress:
-            world = World(
-                now_s=now_s,
-                listing=listing,
-                price_changes=changes,
-                reports=world.reports,
-                with_progress=True,
-            )
+        if not world.with_progress and any(isinstance(each, _TURNING_POINTS) for each in found):
+            world = replace(world, with_progress=True)
             found = new_events(state, world, self._sightings, self._settings)
         if found:
             self._journal.record(*found)
@@ -163,6 +146,30 @@ class Loop:
         if now_s - oldest_s >= self._settings.accrue_every_s or self._decision_is_due(now_s):
             self._journal.accrue_all(now_s)
 
+    def _look(self, now_s: float) -> World:
+        state, provider = self.state, self._outside.provider
+        listing = None
+        changes: dict[str, Sequence[tuple[float, float]]] = {}
+        try:
+            listing = without_ended(provider.list_instances(state.run_id))
+            for record in state.live_instances:
+                if record.instance_id in listing:
+                    since_s = record.prices[-1][0]
+                    changes[record.instance_id] = provider.price_changes(
+                        record.instance_id, since_s
+                    )
+            self._look_again_s = None
+        except CallFailed as error:
+            self._notes.append(f"{error.message}; asking again")
+            self._look_again_s = now_s + self._settings.throttled_retry_s
+        return World(
+            now_s=now_s,
+            listing=listing,
+            price_changes=changes,
+            reports=self._outside.channel.reports(),
+            with_progress=self._decision_is_due(now_s),
+        )
+
     def _turned(self, events: Sequence[ev.Event]) -> None:
         if any(isinstance(event, _TURNING_POINTS) for event in events):
             self._dirty = True
@@ -170,6 +177,9 @@ class Loop:
     # -- decide -------------------------------------------------------------------------------
 
     def _decision_is_due(self, now_s: float) -> bool:
+        if not self.state.active_jobs:
+            # Nothing left to decide: what still lives is given back (``_give_back``).
+            return False
         return self._dirty or (self._wake_s is not None and now_s >= self._wake_s)
 
     def _decide(self, now_s: float) -> None:
@@ -357,11 +367,12 @@ class Loop:
 
     def _next_wake_s(self, now_s: float) -> float:
         times = [
-            self._wake_s,
+            self._wake_s if self.state.active_jobs else None,
+            self._look_again_s,
             self._actuator.next_at_s(),
             next_look_at_s(self.state, now_s, self._sightings, self._settings),
         ]
-        if self._dirty:
+        if self._dirty and self.state.active_jobs:
             times.append(now_s)
         if self._settings.poll_s is not None:
             times.append(now_s + self._settings.poll_s)

@@ -37,8 +37,8 @@ class World:
     """One look at everything outside."""
 
     now_s: float
-    listing: Mapping[str, ListedInstance]
-    """By instance id."""
+    listing: Mapping[str, ListedInstance] | None
+    """By instance id; ``None`` = the cloud did not answer: nothing is known to have changed."""
     price_changes: Mapping[str, Sequence[tuple[float, float]]]
     """``(at_s, usd_per_hour)`` since the last known one, by instance id."""
     reports: Mapping[str, Report]
@@ -51,6 +51,8 @@ def known_ends(
 ) -> dict[str, ev.InstanceEnded]:
     """Return the ends of instances that the log does not know yet, by instance id."""
     ends: dict[str, ev.InstanceEnded] = {}
+    if world.listing is None:
+        return ends
     for record in state.live_instances:
         listed = world.listing.get(record.instance_id)
         if listed is None:
@@ -167,7 +169,7 @@ def _ended(
 
 def _adoptions(state: RunState, world: World) -> Iterator[ev.LaunchSucceeded]:
     """Yield machines of open intents that the cloud lists: the call had worked."""
-    for instance_id, listed in sorted(world.listing.items()):
+    for instance_id, listed in sorted((world.listing or {}).items()):
         intent = state.intents.get(listed.token)
         if intent is None or instance_id in state.instances:
             continue
@@ -185,6 +187,8 @@ def _adoptions(state: RunState, world: World) -> Iterator[ev.LaunchSucceeded]:
 
 
 def _orphans(state: RunState, world: World, adopted: set[str]) -> Iterator[ev.Event]:
+    if world.listing is None:
+        return
     for instance_id, listed in sorted(world.listing.items()):
         gone = listed.state is MachineState.TERMINATED
         if instance_id in state.orphans:
@@ -228,7 +232,7 @@ def _instance_news(
         yield ev.InstanceReady(at_s=world.now_s, instance_id=instance_id)
     if record.noticed or instance_id in ends:
         return
-    listed = world.listing.get(instance_id)
+    listed = (world.listing or {}).get(instance_id)
     if report is not None and report.notice is not None and report.notice.kind == "interruption":
         yield ev.InterruptionNoticed(
             at_s=world.now_s, instance_id=instance_id, ends_at_s=report.notice.ends_at_s

@@ -126,6 +126,8 @@ class InstanceRecord:
     notice_ends_at_s: float | None = None
     for_jobs: tuple[str, ...] = ()
     """Launched for these, not placed on it yet."""
+    launched_for: tuple[str, ...] = ()
+    """Launched for these, for good."""
     terminate_asked_at_s: float | None = None
     terminate_reason: str | None = None
     ended_at_s: float | None = None

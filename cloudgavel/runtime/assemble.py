@@ -1,0 +1,84 @@
+"""From a run as it was asked for to a loop with a world around it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from cloudgavel.errors import UsageError
+from cloudgavel.jobs.spec import RunSpec
+from cloudgavel.mechanism.state import ClusterState
+from cloudgavel.policies.base import Policy
+from cloudgavel.pricing.catalog import Catalog
+from cloudgavel.pricing.market import ExpectedMarket, SeededMarket
+from cloudgavel.pricing.offer import Offer
+from cloudgavel.runtime.loop import Decide
+
+
+def rehearsal_offers(run: RunSpec, catalog: Catalog) -> tuple[Offer, ...]:
+    """Return the offers that a rehearsal of ``run`` may rent.
+
+    Priced, of the clouds and regions asked for, and with an accelerator that some job accepts.
+    ``UsageError`` when none is left, with what the catalogue does have.
+    """
+    wanted = {request.accelerator for job in run.jobs for request in job.accelerators}
+    clouds = run.clouds or run.rehearsal.clouds
+    found: dict[str, Offer] = {}
+    if not clouds:
+        for offer in catalog.search(accelerators=wanted):
+            found[offer.offer_id] = offer
+    for cloud in clouds:
+        regions = cloud.regions or None
+        for offer in catalog.search(
+            providers={cloud.provider}, regions=regions, accelerators=wanted
+        ):
+            found[offer.offer_id] = offer
+    priced = [offer for offer in found.values() if offer.price_usd_per_hour is not None]
+    if not priced:
+        places = ", ".join(f"{c.provider} {' '.join(c.regions) or 'all regions'}" for c in clouds)
+        raise UsageError(
+            "no cloud that was asked for offers an accelerator that a job accepts",
+            facts=[
+                ("accelerators", ", ".join(sorted(wanted)) or "none"),
+                ("clouds", places or "every cloud of the catalogue"),
+            ],
+            hints=["see what there is: cloudgavel prices"],
+        )
+    return tuple(sorted(priced, key=lambda offer: offer.offer_id))
+
+
+def rehearsal_market(run: RunSpec) -> SeededMarket:
+    """Return the market whose story the run's seed tells."""
+    return SeededMarket(
+        seed=run.rehearsal.seed,
+        interruptions_per_hour=run.rehearsal.interruptions_per_hour,
+        boot_delay_s=run.rehearsal.boot_s,
+    )
+
+
+def expected_market(run: RunSpec) -> ExpectedMarket:
+    """Return the market as it is on average, for plans."""
+    return ExpectedMarket(
+        interruptions_per_hour=run.rehearsal.interruptions_per_hour,
+        boot_delay_s=run.rehearsal.boot_s,
+    )
+
+
+def bind_policy(policy: Policy) -> Decide:
+    """Return ``mechanism.decide`` with its policy; the loop's only idea of what is good."""
+    from cloudgavel.mechanism.decide import decide
+
+    def decision(state: ClusterState):  # type: ignore[no-untyped-def]
+        return decide(state, policy)
+
+    return decision
+
+
+def prices_as_of(offers: tuple[Offer, ...]) -> str:
+    """Return the day of the oldest price (``2026-11-20``), or ``unknown``."""
+    known = [offer.observed_at_s for offer in offers if offer.observed_at_s is not None]
+    if not known or len(known) != len(offers):
+        return "unknown"
+    return datetime.fromtimestamp(min(known), tz=UTC).strftime("%Y-%m-%d")
+
+
+PolicyOf = Callable[[str], Policy]
+"""``policies.registry.policy_named``, or a test's own."""

@@ -1,0 +1,322 @@
+"""``plan``: the whole run in virtual time, through the loop that will run it.
+
+The market is the expected one (catalogue prices, each spot machine lives its mean), so that the
+same file and prices always give the same plan.
+
+*Feasible* means: every deadline is kept and the budget suffices. The smallest sufficient budget is
+the most that the run without a limit has spent and committed at any moment (``mechanism.guards``),
+checked by running it again with just that budget; where that run fails it is raised by
+``LADDER_SHARE`` steps. It does not depend on the budget that is asked about, so that a plan with
+the budget it names is feasible and one with less is not.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cloudgavel.documents.encode import iso_utc
+from cloudgavel.documents.plan import (
+    FleetLine,
+    PlanCost,
+    PlanDocument,
+    PlannedJob,
+    Relaxed,
+    Segment,
+    ShadowPriceLine,
+)
+from cloudgavel.jobs.lifecycle import JobPhase
+from cloudgavel.jobs.spec import RunSpec
+from cloudgavel.policies.base import Policy
+from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.runtime.account import deadline_met
+from cloudgavel.runtime.assemble import (
+    bind_policy,
+    expected_market,
+    prices_as_of,
+    rehearsal_offers,
+)
+from cloudgavel.runtime.cluster_state import deadline_at_s
+from cloudgavel.runtime.loop import Decide
+from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
+from cloudgavel.store.records import JobRecord, RunState
+from cloudgavel.units import HOUR_S, usd
+
+LADDER_SHARE = 0.015
+"""Step by which a budget that did not suffice is raised."""
+LADDER_STEPS = 8
+COMPARISON_POLICY = "on_demand_only"
+
+
+def plan_run(
+    run: RunSpec,
+    *,
+    budget_usd: float | None,
+    now_s: float,
+    best_effort: bool = False,
+    policy: Policy | None = None,
+    offers: Sequence[Offer] | None = None,
+    decide_of: Callable[[Policy], Decide] = bind_policy,
+) -> PlanDocument:
+    """Return what ``run`` is expected to do and cost from ``now_s`` on; nothing is rented.
+
+    ``budget_usd``: for the whole run; ``None`` = unlimited. ``policy``: instead of the run's own.
+    ``offers``: instead of the bundled catalogue's. Infeasible plans are returned, not raised; the
+    jobs of one show the best that the budget can keep.
+    """
+    from cloudgavel.policies.registry import policy_named
+
+    chosen = policy if policy is not None else policy_named(run.policy)
+    rentable = tuple(offers) if offers is not None else _bundled(run)
+    decide = decide_of(chosen)
+
+    def simulate(limit_usd: float | None, best: bool, decision: Decide = decide) -> VirtualRun:
+        return virtual_run(
+            run,
+            offers=rentable,
+            market=expected_market(run),
+            decide=decision,
+            now_s=now_s,
+            budget_usd=limit_usd,
+            best_effort=best,
+        )
+
+    free = simulate(None, best_effort)
+    kept = keeps_every_promise(free)
+    smallest = _smallest_sufficient_usd(free, simulate, best_effort) if kept else None
+    feasible = kept and (budget_usd is None or (smallest is not None and budget_usd >= smallest))
+    shown = free
+    if budget_usd is not None and not (feasible and budget_usd >= 2 * free.peak_reserve_usd):
+        shown = simulate(budget_usd, best_effort or not feasible)
+        if feasible and not keeps_every_promise(shown):
+            shown = free
+    if chosen.name == COMPARISON_POLICY:
+        on_demand = free
+    else:
+        on_demand = simulate(None, True, decide_of(policy_named(COMPARISON_POLICY)))
+    return _document(
+        run,
+        shown,
+        policy_name=chosen.name,
+        offers=rentable,
+        budget_usd=budget_usd,
+        feasible=feasible,
+        covers=None if budget_usd is None else _covers_worst_case(free, budget_usd),
+        smallest_usd=smallest,
+        lower_bound_usd=free.plans[0].lower_bound_usd if free.plans else None,
+        on_demand_only_usd=on_demand.state.spent_usd if on_demand.complete else None,
+        now_s=now_s,
+    )
+
+
+def keeps_every_promise(done: VirtualRun) -> bool:
+    """True when every job finished, in time and within its own ``max_cost``."""
+    if not done.complete:
+        return False
+    for job in done.state.jobs.values():
+        if deadline_met(job, done.state) is False:
+            return False
+        limit = job.spec.max_cost_usd
+        if limit is not None and usd(job.spent_micro_usd) > limit:
+            return False
+    return True
+
+
+def _bundled(run: RunSpec) -> tuple[Offer, ...]:
+    from cloudgavel.pricing.bundled import bundled_catalog
+
+    return rehearsal_offers(run, bundled_catalog())
+
+
+def _smallest_sufficient_usd(
+    free: VirtualRun, simulate: Callable[[float | None, bool], VirtualRun], best_effort: bool
+) -> float | None:
+    """Smallest budget on the ladder with which the run keeps everything; ``None`` = none of it."""
+    budget = _up_to_cent(free.peak_exposure_usd)
+    for _ in range(LADDER_STEPS):
+        limited = simulate(budget, best_effort)
+        if keeps_every_promise(limited) and limited.state.spent_usd <= budget:
+            return budget
+        budget = _up_to_cent(budget * (1 + LADDER_SHARE))
+    return None
+
+
+def _up_to_cent(amount_usd: float) -> float:
+    return math.ceil(round(amount_usd * 100, 6)) / 100
+
+
+def _covers_worst_case(free: VirtualRun, budget_usd: float) -> bool:
+    """Whether every deadline could still be paid on demand at every moment of the plan."""
+    promised = {name for name, job in free.state.jobs.items() if _has_deadline(job)}
+    first = free.plans[0].forecasts if free.plans else ()
+    covered = {forecast.job for forecast in first if forecast.promise == "covered"}
+    return promised <= covered and free.peak_reserve_usd <= budget_usd
+
+
+def _has_deadline(job: JobRecord) -> bool:
+    return job.spec.deadline_s is not None or job.spec.deadline_at_s is not None
+
+
+def _document(
+    run: RunSpec,
+    shown: VirtualRun,
+    *,
+    policy_name: str,
+    offers: tuple[Offer, ...],
+    budget_usd: float | None,
+    feasible: bool,
+    covers: bool | None,
+    smallest_usd: float | None,
+    lower_bound_usd: float | None,
+    on_demand_only_usd: float | None,
+    now_s: float,
+) -> PlanDocument:
+    state = shown.state
+    jobs = tuple(_planned_job(job, state) for job in state.jobs.values())
+    finishes = [job.finish_s for job in jobs]
+    makespan = max((f for f in finishes if f is not None), default=None)
+    document = PlanDocument(
+        name=run.name,
+        plan_id="",
+        policy=policy_name,
+        rehearsal=not run.clouds,
+        prices_as_of=prices_as_of(offers),
+        created_at=iso_utc(now_s),
+        feasible=feasible,
+        budget_usd=budget_usd,
+        budget_covers_worst_case=covers,
+        smallest_sufficient_budget_usd=smallest_usd,
+        cost=PlanCost(
+            expected_usd=state.spent_usd,
+            lower_bound_usd=lower_bound_usd,
+            on_demand_only_usd=on_demand_only_usd,
+        ),
+        makespan_s=None if None in finishes else makespan,
+        rounds=state.decisions,
+        jobs=jobs,
+        fleet=_fleet(state),
+        relaxed=_relaxed(state),
+        shadow_prices=_shadow_prices(shown),
+        notes=tuple(dict.fromkeys(note for plan in shown.plans for note in plan.notes)),
+    )
+    return replace(document, plan_id=_plan_id(document, run, offers))
+
+
+def _plan_id(document: PlanDocument, run: RunSpec, offers: tuple[Offer, ...]) -> str:
+    """Name of this very plan: what was asked, the prices and what follows; not when it was made."""
+    body = repr((run, offers, replace(document, created_at="")))
+    return hashlib.sha256(body.encode()).hexdigest()[:8]
+
+
+def _planned_job(job: JobRecord, state: RunState) -> PlannedJob:
+    created_s = state.created_at_s
+    deadline_s = deadline_at_s(job.spec, created_s)
+    finished_s = job.finished_at_s if job.phase is JobPhase.FINISHED else None
+    met = deadline_met(job, state)
+    if deadline_s is not None and finished_s is None:
+        met = False
+    return PlannedJob(
+        name=job.spec.name,
+        finish_s=None if finished_s is None else finished_s - created_s,
+        deadline_s=None if deadline_s is None else deadline_s - created_s,
+        deadline_met=met,
+        cost_usd=usd(job.spent_micro_usd),
+        segments=_segments(job, state),
+    )
+
+
+def _segments(job: JobRecord, state: RunState) -> tuple[Segment, ...]:
+    segments = []
+    for attempt in job.attempts:
+        record = state.instances[attempt.instance_ids[0]]
+        offer = record.offer
+        end_s = attempt.ended_at_s if attempt.ended_at_s is not None else state.at_s
+        _, _, gang = attempt.request_label.partition(":")
+        segments.append(
+            Segment(
+                provider=offer.provider,
+                zone=offer.zone,
+                instance_type=offer.instance_type,
+                capacity_type=offer.capacity_type.value,
+                start_s=attempt.started_at_s - state.created_at_s,
+                end_s=end_s - state.created_at_s,
+                accelerator=offer.accelerator,
+                gang=int(gang or 1),
+                steps_per_s=attempt.steps_per_s_expected,
+                usd_per_hour=attempt.price_usd_per_hour,
+            )
+        )
+    return tuple(segments)
+
+
+def _fleet(state: RunState) -> FleetLine:
+    changes: list[tuple[float, int, float]] = []
+    hours = spot_hours = 0.0
+    for record in state.instances.values():
+        end_s = record.ended_at_s if record.ended_at_s is not None else state.at_s
+        price = record.prices[0][1]
+        changes.append((record.launched_at_s, 1, price))
+        changes.append((end_s, -1, -price))
+        lived = (end_s - record.launched_at_s) / HOUR_S
+        hours += lived
+        if record.offer.capacity_type is CapacityType.SPOT:
+            spot_hours += lived
+    count = peak_count = 0
+    rate = peak_rate = 0.0
+    for _, change, price_change in sorted(changes):
+        count += change
+        rate += price_change
+        peak_count = max(peak_count, count)
+        peak_rate = max(peak_rate, rate)
+    return FleetLine(
+        peak_instances=peak_count,
+        peak_usd_per_hour=round(peak_rate, 6),
+        instance_hours=hours,
+        spot_share=spot_hours / hours if hours > 0 else None,
+    )
+
+
+def _relaxed(state: RunState) -> tuple[Relaxed, ...]:
+    """What is not kept: promises released on the way, and deadlines missed in the end."""
+    found = {
+        (p.job, p.promise): Relaxed(
+            job=p.job, promise=p.promise, by_s=p.by_s, by_usd=p.by_usd, reason=p.reason
+        )
+        for p in state.released
+    }
+    for name, job in state.jobs.items():
+        deadline_s = deadline_at_s(job.spec, state.created_at_s)
+        key = (name, "deadline")
+        if deadline_s is None:
+            continue
+        if job.phase is not JobPhase.FINISHED or job.finished_at_s is None:
+            reason = found[key].reason if key in found else "it is not finished"
+            found[key] = Relaxed(
+                job=name, promise="deadline", by_s=None, by_usd=None, reason=reason
+            )
+        elif job.finished_at_s > deadline_s:
+            reason = found[key].reason if key in found else "it finishes late"
+            found[key] = Relaxed(
+                job=name,
+                promise="deadline",
+                by_s=job.finished_at_s - deadline_s,
+                by_usd=None,
+                reason=reason,
+            )
+        elif key in found:
+            # Released on the way and kept all the same: no promise is broken.
+            del found[key]
+    return tuple(found[key] for key in sorted(found))
+
+
+def _shadow_prices(shown: VirtualRun) -> tuple[ShadowPriceLine, ...]:
+    first = shown.plans[0].shadow_prices if shown.plans else ()
+    return tuple(
+        ShadowPriceLine(
+            constraint=price.constraint,
+            unit=price.unit,
+            usd_per_unit_down=price.usd_per_unit_down,
+            usd_per_unit_up=price.usd_per_unit_up,
+        )
+        for price in first
+    )
