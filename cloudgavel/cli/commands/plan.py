@@ -1,0 +1,51 @@
+"""``cloudgavel plan``: the whole run in virtual time; rents nothing."""
+
+import click
+
+from cloudgavel.cli.options import BUDGET, FILE, POLICY, budget_usd, chosen_output, output_options
+
+
+@click.command()
+@FILE
+@BUDGET
+@POLICY
+@click.option("--best-effort", is_flag=True, help="Plan what the budget can keep.")
+@output_options("text", "json")
+@click.option("--exit-code", is_flag=True, help="Exit 3 when there is something to run.")
+def plan(
+    file: str,
+    budget: str | None,
+    policy: str | None,
+    best_effort: bool,
+    output: str,
+    as_json: bool,
+    exit_code: bool,
+) -> int:
+    """Make the whole run in virtual time and say what it costs.
+
+    Prices are the catalogue's, interruptions happen as often as expected. Nothing is rented.
+    Exit code 5 when no plan keeps every deadline within the budget; the smallest budget that does
+    is named.
+    """
+    import sys
+
+    from cloudgavel.cli.planning import make_plan
+    from cloudgavel.cli.spec_file import load_run
+    from cloudgavel.cli.streams import answer, answer_json, note, text_width
+    from cloudgavel.documents.encode import as_json as document_json
+    from cloudgavel.errors import ExitCode
+    from cloudgavel.jobs.parse import notes_of
+    from cloudgavel.views.plan import plan_text
+
+    run = load_run(file)
+    for sentence in notes_of(run):
+        note(f"note: {sentence}")
+    document = make_plan(run, budget_usd(budget), policy=policy, best_effort=best_effort)
+    if chosen_output(output, as_json) == "json":
+        answer_json(document_json(document))
+    else:
+        talk = sys.stdout.isatty()
+        answer(plan_text(document, width=text_width(), next_steps=talk, file=file))
+    if not document.feasible and not best_effort:
+        return ExitCode.INFEASIBLE
+    return ExitCode.CHANGES_PENDING if exit_code else ExitCode.DONE
