@@ -51,16 +51,22 @@ class CrashingLog(MemoryLog):
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    @initialize(lag_s=st.sampled_from([0.0, 45.0]), rate=st.sampled_from([0.0, 4.0]))
-    def begin(self, lag_s: float, rate: float) -> None:
+    @initialize(
+        lag_s=st.sampled_from([0.0, 45.0]),
+        rate=st.sampled_from([0.0, 4.0]),
+        places=st.sampled_from([1, 2]),
+    )
+    def begin(self, lag_s: float, rate: float, places: int) -> None:
         self.log = CrashingLog()
         self.stage = Stage(
             a_run(a_job("a", steps=900), a_job("b", steps=400), a_job("c", after=("b",))),
-            [an_offer("z1", spot=True, rate_per_hour=rate, price=1.1), an_offer("z2", price=3.07)],
+            [
+                an_offer("z1", spot=True, rate_per_hour=rate, price=1.1),
+                an_offer("z2", price=3.07),
+            ][:places],
             habits=CloudHabits(list_lag_s=lag_s),
             log=self.log,
         )
-        self.clean_end = True
 
     # -- what happens -------------------------------------------------------------------------
 
