@@ -8,7 +8,7 @@ from typing import Any
 from cloudgavel.messages.codec import from_plain, to_plain
 from cloudgavel.messages.orders import JobOrder, Orders, RehearsalTerms, Verb
 from cloudgavel.messages.report import JobReport, Notice, ProcessState, Report
-from cloudgavel.providers.base import EndReason
+from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.simulated.attempt import Attempt, Failure, Happening, Phase
 from cloudgavel.providers.simulated.cloud import ChangeKind, MachineChange, SimulatedCloud
 
@@ -47,7 +47,7 @@ class VirtualAgents:
     newest committed checkpoint of any attempt when all machines of its gang are ready and have its
     order, and then runs as its ``RehearsalTerms`` say. What was not saved is lost with any machine
     of the gang. Starting an attempt fences all earlier ones of that job. A job that is left out of
-    newer orders is ended unsaved. An ended machine's last report stays.
+    newer orders is saved and stopped, and no longer reported. An ended machine's last report stays.
     """
 
     def __init__(self, cloud: SimulatedCloud) -> None:
@@ -78,11 +78,18 @@ class VirtualAgents:
         orders = replace(orders, jobs=tuple(_checked(order) for order in orders.jobs))
         now_s = self._cloud.now_s()
         self._settle(now_s)
-        if orders.instance_id in self._last_reports:
+        if self._cloud.machine_state(orders.instance_id) in (
+            MachineState.TERMINATING,
+            MachineState.TERMINATED,
+        ):
             return
         self._orders[orders.instance_id] = orders
+        self._drop_unordered(orders, known, now_s)
+        for order in orders.jobs:
+            self._attempt_of(order, orders.instance_id)
         if orders.instance_id in self._ready:
-            self._obey(orders, known, now_s)
+            self._obey(orders, now_s)
+        self._forget()
 
     def reports(self) -> Mapping[str, Report]:
         """Return the newest report of every instance that ever was ready."""
@@ -120,10 +127,11 @@ class VirtualAgents:
         """Return, and forget, what happened since the last call; in order of time."""
         taken = sorted(self._events or [], key=lambda event: event.at_s)
         self._events = []
+        self._forget()
         return taken
 
     def attempts(self) -> Mapping[AttemptKey, Attempt]:
-        """Return every attempt that some instance's orders still name. Not to be changed."""
+        """Return the attempts that orders name, or of which events were not taken. Read only."""
         return self._attempts
 
     def orders_of(self, instance_id: str) -> Orders | None:
@@ -147,20 +155,29 @@ class VirtualAgents:
         if attempt is not None and attempt.phase is Phase.STARTING:
             attempt.restored_step = attempt.step = attempt.safe_step = step
 
+    def restore_is_open(self, key: AttemptKey) -> bool:
+        """Whether ``learn_restore`` can still change where an attempt starts from."""
+        return self._attempts[key].phase in (Phase.WAITING, Phase.STARTING)
+
+    def failure_of(self, key: AttemptKey) -> Failure | None:
+        """Return how an attempt is known to end by itself."""
+        attempt = self._attempts.get(key)
+        return None if attempt is None else attempt.failure
+
     def learn_failure(self, key: AttemptKey, failure: Failure) -> None:
         """Let an attempt end by itself where its process did."""
         self._attempts[key].failure = failure
+
+    def learn_weaker_save(self, key: AttemptKey, step: int, saved_step: int) -> None:
+        """Let the attempt's save at ``step`` keep an older ``saved_step``."""
+        attempt = self._attempts[key]
+        attempt.weaker_saves = (*attempt.weaker_saves, (step, saved_step))
 
     def learn_refused_save(self, key: AttemptKey, step: int, why: str) -> None:
         """Let the attempt's save at ``step`` fail."""
         attempt = self._attempts[key]
         attempt.refused_saves = (*attempt.refused_saves, step)
         attempt.refusal = why
-
-    def fail_now(self, key: AttemptKey, failure: Failure) -> None:
-        """Let an attempt end at the present instant."""
-        attempt = self._attempts[key]
-        self._note(attempt, self._cloud.now_s(), attempt.fail_now(self._cloud.now_s(), failure))
 
     # -- persistence ------------------------------------------------------------------------
 
@@ -176,6 +193,7 @@ class VirtualAgents:
                 instance_id: None if notice is None else to_plain(notice)
                 for instance_id, notice in self._ready.items()
             },
+            "events": None if self._events is None else [to_plain(e) for e in self._events],
             "restores": [[job, attempt, step] for (job, attempt), step in self._restores.items()],
         }
 
@@ -200,6 +218,8 @@ class VirtualAgents:
             instance_id: None if notice is None else from_plain("notice", Notice, notice)
             for instance_id, notice in saved["ready"].items()
         }
+        if saved["events"] is not None:
+            agents._events = [from_plain("event", Event, item) for item in saved["events"]]
         agents._restores = {(job, attempt): step for job, attempt, step in saved["restores"]}
         return agents
 
@@ -212,30 +232,28 @@ class VirtualAgents:
             self._ready[instance_id] = None
             orders = self._orders.get(instance_id)
             if orders is not None:
-                self._obey(orders, None, change.at_s)
+                self._obey(orders, change.at_s)
         elif change.kind is ChangeKind.NOTICE:
             self._noticed(change)
-        elif instance_id in self._ready:
+        else:
             self._lost(change)
-        elif change.kind is ChangeKind.ENDED:
-            self._orders.pop(instance_id, None)
-            self._forget()
 
     def _noticed(self, change: MachineChange) -> None:
         if change.instance_id not in self._ready:
             return
         assert change.ends_at_s is not None
         self._ready[change.instance_id] = Notice(kind="interruption", ends_at_s=change.ends_at_s)
-        for attempt in self._attempts_on(change.instance_id):
+        for attempt in self._moving_on(change.instance_id):
             attempt.notice(change.at_s, change.ends_at_s)
 
     def _lost(self, change: MachineChange) -> None:
         instance_id = change.instance_id
-        report = self._report(instance_id, change.at_s)
-        switched_off = change.reason is EndReason.REQUESTED or change.kind is ChangeKind.ENDING
-        self._last_reports[instance_id] = replace(report, ending=switched_off)
-        del self._ready[instance_id]
-        for attempt in self._attempts_on(instance_id):
+        if instance_id in self._ready:
+            report = self._report(instance_id, change.at_s)
+            switched_off = change.reason is EndReason.REQUESTED or change.kind is ChangeKind.ENDING
+            self._last_reports[instance_id] = replace(report, ending=switched_off)
+            del self._ready[instance_id]
+        for attempt in self._moving_on(instance_id):
             happened = attempt.lose(change.at_s, f"instance {instance_id} of its gang is gone")
             self._note(attempt, change.at_s, happened)
         self._orders.pop(instance_id, None)
@@ -243,29 +261,25 @@ class VirtualAgents:
 
     # -- orders -----------------------------------------------------------------------------
 
-    def _obey(self, orders: Orders, before: Orders | None, at_s: float) -> None:
+    def _drop_unordered(self, orders: Orders, before: Orders | None, at_s: float) -> None:
         wanted = {(order.job, order.attempt) for order in orders.jobs}
         for order in before.jobs if before is not None else ():
-            key = (order.job, order.attempt)
-            if key not in wanted and key in self._moving:
-                attempt = self._moving[key]
-                self._note(attempt, at_s, attempt.lose(at_s, "its orders were taken back"))
+            attempt = self._moving.get((order.job, order.attempt))
+            if attempt is not None and (order.job, order.attempt) not in wanted:
+                self._note(attempt, at_s, attempt.ask_stop(at_s, save=True))
+
+    def _obey(self, orders: Orders, at_s: float) -> None:
         for order in orders.jobs:
             self._obey_one(order, orders, at_s)
-        self._forget()
         self._switch_off_if_done(orders.instance_id, at_s)
 
     def _obey_one(self, order: JobOrder, orders: Orders, at_s: float) -> None:
         key = (order.job, order.attempt)
-        attempt = self._attempts.get(key)
-        if attempt is None:
-            attempt = self._new_attempt(order, orders.instance_id)
-            self._attempts[key] = attempt
-            if order.attempt < self._fences.get(order.job, 0):
-                newer = self._fences[order.job]
-                self._note(attempt, at_s, attempt.refuse(f"attempt {newer} has taken over"))
-                return
-            self._moving[key] = attempt
+        attempt = self._attempts[key]
+        fence = self._fences.get(order.job, 0)
+        if attempt.phase is Phase.WAITING and order.attempt < fence:
+            self._note(attempt, at_s, attempt.refuse(f"attempt {fence} has taken over"))
+            return
         if order.verb is Verb.STOP or orders.power_off:
             self._note(attempt, at_s, attempt.ask_stop(at_s, save=order.save_before_stop))
             return
@@ -276,10 +290,15 @@ class VirtualAgents:
             step = self._restores.get(key, self._checkpoints.get(order.job, 0))
             self._note(attempt, at_s, attempt.begin(at_s, step))
 
-    def _new_attempt(self, order: JobOrder, instance_id: str) -> Attempt:
+    def _attempt_of(self, order: JobOrder, instance_id: str) -> Attempt:
+        """Return the attempt of an order, made if new; it waits until its gang is ready."""
+        key = (order.job, order.attempt)
+        known = self._attempts.get(key)
+        if known is not None:
+            return known
         assert order.rehearsal is not None
         step = self._checkpoints.get(order.job, 0)
-        return Attempt(
+        attempt = Attempt(
             job=order.job,
             attempt=order.attempt,
             members=order.peers if order.world_size > 1 else (instance_id,),
@@ -289,6 +308,8 @@ class VirtualAgents:
             step=step,
             safe_step=step,
         )
+        self._attempts[key] = self._moving[key] = attempt
+        return attempt
 
     def _raise_fence(self, order: JobOrder) -> None:
         if order.attempt <= self._fences.get(order.job, 0):
@@ -314,7 +335,7 @@ class VirtualAgents:
         orders = self._orders.get(instance_id)
         if orders is None or not orders.power_off or instance_id not in self._ready:
             return
-        if all(attempt.over for attempt in self._attempts_on(instance_id)):
+        if not self._moving_on(instance_id):
             self._cloud.end(instance_id, EndReason.REQUESTED, at_s)
 
     # -- inside -----------------------------------------------------------------------------
@@ -334,7 +355,7 @@ class VirtualAgents:
     def _note(self, attempt: Attempt, at_s: float, happened: list[Happening]) -> None:
         for happening in happened:
             if happening is Happening.COMMITTED:
-                newest = max(self._checkpoints.get(attempt.job, 0), attempt.step)
+                newest = max(self._checkpoints.get(attempt.job, 0), attempt.safe_step)
                 self._checkpoints[attempt.job] = newest
             if self._events is not None:
                 self._events.append(
@@ -356,11 +377,15 @@ class VirtualAgents:
         keys = [(order.job, order.attempt) for order in orders.jobs]
         return [self._attempts[key] for key in keys if key in self._attempts]
 
+    def _moving_on(self, instance_id: str) -> list[Attempt]:
+        return [attempt for attempt in self._moving.values() if instance_id in attempt.members]
+
     def _forget(self) -> None:
         """Drop attempts that are over and that no orders name any more."""
         named = {
             (order.job, order.attempt) for orders in self._orders.values() for order in orders.jobs
         }
+        named |= {(event.job, event.attempt) for event in self._events or ()}
         for key in [key for key in self._attempts if key not in named]:
             if key not in self._moving:
                 del self._attempts[key]

@@ -96,6 +96,8 @@ class Attempt:
     refused_saves: tuple[int, ...] = ()
     """Steps whose save is known to fail."""
     refusal: str | None = None
+    weaker_saves: tuple[tuple[int, int], ...] = ()
+    """Saves known to keep an older step than the one they were made at."""
     failure: Failure | None = None
     save_error: str | None = None
     exit_code: int | None = None
@@ -139,9 +141,9 @@ class Attempt:
         if self.phase is Phase.SAVING and self.finish_at_s is None:
             assert self.phase_ends_at_s is not None
             return self._finish_from(self.phase_ends_at_s)[0]
-        if self.phase in (Phase.STEPPING, Phase.SAVING):
-            return self.finish_at_s
-        return None
+        if self.phase is Phase.STEPPING:
+            return min(self._due_while_stepping()[:2])
+        return self.finish_at_s if self.phase is Phase.SAVING else None
 
     # -- orders -----------------------------------------------------------------------------
 
@@ -213,15 +215,6 @@ class Attempt:
         self.error = why
         return [Happening.STOPPED]
 
-    def fail_now(self, at_s: float, failure: Failure) -> list[Happening]:
-        """Let it end by itself at ``at_s``, whatever it was about to do."""
-        if self.over:
-            return []
-        self._freeze(at_s)
-        if failure.after_step is not None:
-            self.step = min(self.step, failure.after_step)
-        return self._exit(failure)
-
     # -- time -------------------------------------------------------------------------------
 
     def transit(self) -> list[Happening]:
@@ -237,7 +230,7 @@ class Attempt:
             return [Happening.STEPPING]
         if self.phase is Phase.SAVING:
             return self._saved(at_s)
-        failure_at_s, finish_at_s, _ = self._due_while_stepping()
+        failure_at_s, finish_at_s, _periodic = self._due_while_stepping()
         if failure_at_s <= min(at_s, finish_at_s):
             assert self.failure is not None
             self.step = max(self.step, self.failure.after_step or 0)
@@ -297,7 +290,7 @@ class Attempt:
             self.save_error = self.refusal or "the save failed"
         else:
             self.save_error = None
-            self.saved_step = self.safe_step = self.step
+            self.saved_step = self.safe_step = dict(self.weaker_saves).get(self.step, self.step)
         self.sequence_done = self.sequence_asked
         self.save_asked = False
         happened = [Happening.COMMITTED if self.save_error is None else Happening.SAVE_FAILED]

@@ -285,6 +285,11 @@ class SimulatedCloud:
         """Return the catalogue's offer of a rented instance (``KeyError`` if there is none)."""
         return self._offers[self._rented[instance_id].offer_id]
 
+    def end_reason(self, instance_id: str) -> EndReason | None:
+        """Return why an instance ended; ``None`` = it has not, or never was."""
+        rented = self._rented.get(instance_id)
+        return None if rented is None else rented.end_reason
+
     def instance_ids(self) -> Sequence[str]:
         """Return every instance ever rented, by launch."""
         return list(self._rented)
