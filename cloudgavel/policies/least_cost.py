@@ -42,7 +42,6 @@ def least_cost(model: PlanningModel, lp: ColumnGeneration | None = None) -> Leas
     """
     lp = lp or ColumnGeneration(model)
     shortfall = model.shortfall_columns
-    none = np.zeros(shortfall.size)
     lp.set_upper(shortfall, np.where(model.active, 1.0, 0.0))
     cost = model.program.cost.copy()
     cheapest = model.terms.usd_to_finish
@@ -53,19 +52,21 @@ def least_cost(model: PlanningModel, lp: ColumnGeneration | None = None) -> Leas
     answer = lp.minimise(cost)
     if answer.values is None:
         return LeastCost(status=answer.status, lp=lp, message=answer.message)
-    if answer.values[shortfall].max(initial=0.0) > UNDONE_SHARE:
+    left = answer.values[shortfall]
+    if left.max(initial=0.0) > UNDONE_SHARE:
         undone = np.zeros(cost.size)
         undone[shortfall] = 1.0
         answer = lp.minimise(undone)
         if answer.values is None:
             return LeastCost(status=answer.status, lp=lp, message=answer.message)
-        if answer.values[shortfall].max(initial=0.0) > UNDONE_SHARE:
+        left = answer.values[shortfall]
+        if left.max(initial=0.0) > UNDONE_SHARE:
             return LeastCost(status=SolveStatus.INFEASIBLE, lp=lp, message="work left undone")
     # What remains undone now is within the tolerance; it may stay, and never grow.
-    lp.set_upper(shortfall, np.minimum(np.maximum(answer.values[shortfall], 0.0), UNDONE_SHARE))
+    lp.set_upper(shortfall, np.clip(left, 0.0, UNDONE_SHARE))
     answer = lp.minimise(model.program.cost)
-    if answer.values is None or answer.row_duals is None:
-        lp.set_upper(shortfall, none + UNDONE_SHARE)
+    if answer.values is None:
+        lp.set_upper(shortfall, np.full(shortfall.size, UNDONE_SHARE))
         answer = lp.minimise(model.program.cost)
     if answer.values is None or answer.row_duals is None:
         return LeastCost(status=answer.status, lp=lp, message=answer.message)
@@ -78,12 +79,20 @@ def least_cost(model: PlanningModel, lp: ColumnGeneration | None = None) -> Leas
     )
 
 
-def without_delay(problem: AllocationProblem, found: LeastCost) -> FloatArray:
-    """Second stage: the same cost, as early as it goes. Returns the first answer if it fails."""
+def without_delay(
+    problem: AllocationProblem, found: LeastCost, *, at_most_usd: float | None = None
+) -> FloatArray:
+    """Second stage: the same cost, as early as it goes, and never above ``at_most_usd``.
+
+    Returns the first stage's answer if it fails.
+    """
     assert found.values is not None and found.cost_usd is not None
     model = found.lp.model
     scaled = found.cost_usd / model.cost_scale_usd
-    found.lp.set_row(model.rows.cost, -np.inf, scaled * (1 + COST_SLACK_SHARE) + 1e-9)
+    limit = scaled * (1 + COST_SLACK_SHARE) + 1e-9
+    if at_most_usd is not None:
+        limit = max(min(limit, at_most_usd / model.cost_scale_usd), scaled)
+    found.lp.set_row(model.rows.cost, -np.inf, limit)
     answer = found.lp.minimise(delay_cost(problem, model))
     return found.values if answer.values is None else answer.values
 

@@ -67,7 +67,7 @@ def cheapest_plan(
             exact=model.cell_count <= ALL_CELLS_UP_TO and end_s is None,
             count=explained_count,
         )
-    values = without_delay(problem, found)
+    values = without_delay(problem, found, at_most_usd=budget)
     bound = lower_bound(problem, on_demand_only=on_demand_only, end_s=end_s)
     hours = model.hours(values)
     return Allocation(

@@ -291,6 +291,10 @@ class WarmModel:
         """Change the bounds of some columns."""
         self._highs.changeColsBounds(int(columns.size), columns.astype(np.int32), lower, upper)
 
+    def forget_basis(self) -> None:
+        """Start the next solve from nothing, with presolve."""
+        self._highs.clearSolver()
+
     def solve(self) -> LinearAnswer:
         """Solve from the present basis; once more from scratch if that fails."""
         if self._empty_answer is not None and not self._column_count:
