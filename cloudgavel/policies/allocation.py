@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cloudgavel.policies.problem import FloatArray
+from cloudgavel.policies.sharing import ClassRows
 
 
 class AllocationStatus(StrEnum):
@@ -46,6 +47,24 @@ class ShadowPrice:
     """False: both are the solver's dual, which lies between the two one-sided prices."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitPrice:
+    """Like ``ShadowPrice``, of a policy whose objective is not money.
+
+    Both sides are in ``Allocation.objective_unit`` per ``unit`` of the limit, and positive when
+    more of the limit makes the objective better.
+    """
+
+    constraint: str
+    unit: str
+    per_unit_down: float | None
+    """What one unit less costs; ``None`` = unknown, or the problem has no answer with less."""
+    per_unit_up: float | None
+    """What one unit more brings."""
+    exact: bool = True
+    """False: both are the solver's dual, which lies between the two one-sided prices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """An answer to an ``AllocationProblem`` with m jobs and R pools.
@@ -71,3 +90,7 @@ class Allocation:
     """(m,): marginal cost of one more step of each job."""
     smallest_sufficient_budget_usd: float | None = None
     message: str = ""
+    class_rows: ClassRows | None = None
+    """Fixed cluster with space sharing: which combinations make up ``shares``."""
+    limit_prices: tuple[LimitPrice, ...] = ()
+    """Fixed cluster: what binds, and what it costs in ``objective_unit``."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cloudgavel.policies.sharing import PairSharing
 from cloudgavel.pricing.offer import CapacityType
 
 FloatArray = NDArray[np.float64]
@@ -96,6 +97,8 @@ class AllocationProblem:
     """Committed already for what runs (minimum charges, saves): not available."""
     extra: dict[str, FloatArray] = field(default_factory=dict)
     """Optional labelled inputs of single policies."""
+    sharing: PairSharing | None = None
+    """What jobs keep of their rate beside another one; ``None`` = accelerators are not shared."""
 
     def __post_init__(self) -> None:
         """Check shapes once and freeze the arrays (``ValueError`` names the mismatch)."""
@@ -105,6 +108,13 @@ class AllocationProblem:
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, expected {shape} (jobs, pools)")
             array.setflags(write=False)
+        if self.cluster_accelerators is not None and len(self.cluster_accelerators) != shape[1]:
+            raise ValueError(f"cluster_accelerators names {len(self.cluster_accelerators)} pools")
+        if self.sharing is not None and (
+            self.sharing.kind_of_job.size != shape[0]
+            or self.sharing.retained_share.shape[2] != shape[1]
+        ):
+            raise ValueError(f"sharing does not fit {shape} (jobs, pools)")
         known = self.throughput_steps_per_s[self.feasible]
         if not (np.isfinite(known).all() and (known > 0).all()):
             raise ValueError("throughput must be finite and positive wherever feasible")
