@@ -38,6 +38,8 @@ class Instance:
     """The cloud said it will be taken then."""
     intended_jobs: tuple[str, ...] = ()
     """Jobs it was launched for, not all of them placed yet."""
+    terminate_asked_at_s: float | None = None
+    """When its end was asked for (TERMINATING); ``None`` = not asked, or unknown when."""
 
     @property
     def usable(self) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 
 from cloudgavel.jobs.lifecycle import JobPhase
@@ -27,8 +27,14 @@ class JobView:
     """Where its process is (STARTING, RUNNING, SAVING, MOVING)."""
     request: AcceleratorRequest | None = None
     """The gang it holds."""
+    accelerator_indices: tuple[int, ...] = ()
+    """Accelerators it holds on each of its instances; empty = unknown (the lowest free count)."""
     move_to: tuple[str, ...] = ()
     """Instances it is on its way to (MOVING)."""
+    stopping: bool = False
+    """Told to save and stop (``Move``); its process is not known to be gone."""
+    stop_asked_at_s: float | None = None
+    """When it was told so; ``None`` = not, or unknown when (then it is waited for)."""
     placed_at_s: float | None = None
     """When the present attempt was started."""
     release_at_s: float = 0.0
@@ -69,6 +75,12 @@ class JobView:
         """Steps to do if the present attempt vanished now."""
         return max(0, self.spec.steps_total - self.saved_steps)
 
+    @property
+    def steps_left_if_moved(self) -> int:
+        """Steps to do elsewhere: a move saves first, unless it is nowhere or cannot save."""
+        saves = bool(self.instance_ids) and self.save_error is None
+        return self.steps_left if saves else self.steps_left_if_lost
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuotaLimit:
@@ -100,6 +112,12 @@ class ReserveRules:
     boot_s: float = 180.0
     """Expected boot when the offer does not say."""
     minimum_billed_s: float = 60.0
+    wake_lag_s: float = 5.0
+    """A decision comes at most this much later than asked for."""
+    price_rise_share: float = 0.25
+    """A spot price rises by at most this share between a decision and the end that the next one
+    asks for (a rise wakes the loop at once); never above the on-demand price where that is known
+    and higher than today's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +150,7 @@ class ClusterState:
 
     def digest(self) -> str:
         """Hash of all that matters but ``now_s`` and the round's number."""
-        body = repr(
+        body = canonical_text(
             (
                 self.run_id, self.jobs, self.instances, self.offers, self.quotas, self.blocked,
                 self.budget_usd, self.spent_usd, self.max_usd_per_hour, self.best_effort,
@@ -140,3 +158,22 @@ class ClusterState:
             )
         )  # fmt: skip
         return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def canonical_text(value: object) -> str:
+    """Text of a value that is the same in every process: sets and mappings are sorted."""
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = sorted((canonical_text(key), canonical_text(each)) for key, each in value.items())
+        return "{" + ",".join(f"{key}:{each}" for key, each in pairs) + "}"
+    if isinstance(value, (frozenset, set)):
+        return "<" + ",".join(sorted(canonical_text(each) for each in value)) + ">"
+    if isinstance(value, (tuple, list)):
+        return "(" + ",".join(canonical_text(each) for each in value) + ")"
+    if is_dataclass(value) and not isinstance(value, type):
+        named = (
+            f"{each.name}={canonical_text(getattr(value, each.name))}" for each in fields(value)
+        )
+        return f"{type(value).__name__}({','.join(named)})"
+    return repr(value)

@@ -1,0 +1,1 @@
+"""What holds whatever a policy says: the budget, the deadlines, and no needless moves."""

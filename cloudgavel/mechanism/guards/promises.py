@@ -1,0 +1,282 @@
+"""Which deadlines are promised, which of them are paid for in the worst case, which must go.
+
+Held promises need at least their *expected* cost (cheapest way expected to be in time). In order
+of weight they also get their *worst-case* cost (on demand from the last checkpoint) as far as the
+money goes: these are covered. A promise is released, least weight first, only when not even the
+expected costs fit in the money left, or when no machine at all could be in time any more.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s
+from cloudgavel.mechanism.guards.safety_net import (
+    on_demand_columns,
+    stepping_s,
+    worst_change_over_s,
+)
+from cloudgavel.mechanism.situation import Situation, usd
+from cloudgavel.mechanism.state import JobView
+from cloudgavel.policies.allocation import RelaxedPromise
+from cloudgavel.pricing.interruption import expected_lost_work_s, save_interval_s
+from cloudgavel.units import HOUR_S
+
+NEAR_S = 1.0
+"""Lateness below this is rounding."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """One job in one column from now to its end."""
+
+    column: int
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promises:
+    """The standing of every deadline at this decision."""
+
+    held: tuple[str, ...]
+    """By falling weight."""
+    covered: frozenset[str]
+    released: Mapping[str, RelaxedPromise]
+    """Released by this decision."""
+    wished: frozenset[str]
+    """Released now or earlier, but aimed at because money is left for them."""
+    expected_usd: Mapping[str, float]
+    """Of every job: cheapest way expected to be in time (of those without a deadline: of all)."""
+    worst_usd: Mapping[str, float]
+    """Of held promises: cheapest way on demand in time, from the last checkpoint."""
+    measured: frozenset[str]
+    """Held promises that rest on measured or given throughputs."""
+    top_up_left_usd: float
+    """Money left when the expected cost of everything held and the top-ups are put aside."""
+
+    @property
+    def needs_usd(self) -> float:
+        """What is put aside for the held promises."""
+        return math.fsum(
+            max(self.worst_usd.get(name, 0.0), self.expected_usd[name])
+            if name in self.covered
+            else self.expected_usd[name]
+            for name in self.held
+        )
+
+    @property
+    def reserve_usd(self) -> float:
+        """On-demand money of the covered promises."""
+        return math.fsum(self.worst_usd[name] for name in self.held if name in self.covered)
+
+
+def expected_way(situation: Situation, row: int, column: int) -> Way:
+    """Expected time and cost of a job in one column until its end, interruptions included."""
+    job = situation.jobs[row]
+    each = situation.columns[column]
+    held = situation.held.get(job.spec.name) == column
+    steps = job.steps_left if held else job.steps_left_if_moved
+    start_s = 0.0 if held else each.boot_s + restore_s(job)
+    work_s = stepping_s(job, float(situation.rates[row, column]), steps)
+    hazard = each.pool.interruption_rate_per_hour
+    if hazard > 0:
+        interval_s = job.spec.checkpoint.every_s or save_interval_s(hazard, save_s(job))
+        lost_s = each.boot_s + restore_s(job) + expected_lost_work_s(hazard, interval_s)
+        work_s *= 1 + hazard * lost_s / HOUR_S
+    return Way(
+        column=column,
+        seconds=start_s + work_s,
+        usd=usd(situation.usd_per_hour(column), start_s + work_s),
+    )
+
+
+def expected_cost(situation: Situation, row: int, deadline_at_s: float | None) -> float:
+    """Expected cost of the cheapest way to the end that is expected to be in time.
+
+    A mix of spot first and on demand later counts where spot alone is too slow. Where nothing is
+    in time: the cost of the fastest way.
+    """
+    ways = [expected_way(situation, row, each) for each in situation.options(row)]
+    if deadline_at_s is None:
+        return min(way.usd for way in ways)
+    left_s = deadline_at_s - situation.state.now_s
+    in_time = [way for way in ways if way.seconds <= left_s]
+    if not in_time:
+        return min(ways, key=lambda way: (way.seconds, way.column)).usd
+    best = min(way.usd for way in in_time)
+    steady = min(in_time, key=lambda way: (way.usd, way.column))
+    for slow in ways:
+        if slow.seconds > left_s and slow.usd < best:
+            # The part of the work that leaves just enough time for the rest in the other column.
+            share = (left_s - steady.seconds) / (slow.seconds - steady.seconds)
+            best = min(best, share * slow.usd + (1 - share) * steady.usd)
+    return best
+
+
+def worst_cost(situation: Situation, row: int, deadline_at_s: float) -> float | None:
+    """Cheapest way on demand from the last checkpoint that is in time; else the fastest one.
+
+    Change-overs at their high quantile, a machine of its own. What already runs on demand goes on.
+    ``None`` where nothing can be had on demand.
+    """
+    job = situation.jobs[row]
+    held = situation.held.get(job.spec.name)
+    ways: list[tuple[bool, float, float, int]] = []
+    for column in on_demand_columns(situation, row):
+        each = situation.columns[column]
+        rate = float(situation.rates[row, column])
+        work_s = worst_change_over_s(situation, job, each) + stepping_s(
+            job, rate, job.steps_left_if_lost
+        )
+        late = situation.state.now_s + work_s > deadline_at_s
+        ways.append((late, work_s if late else 0.0, usd(each.alone_usd_per_hour, work_s), column))
+    if held is not None and not situation.columns[held].spot:
+        work_s = stepping_s(job, float(situation.rates[row, held]), job.steps_left)
+        late = situation.state.now_s + work_s > deadline_at_s
+        money = usd(situation.columns[held].alone_usd_per_hour, work_s)
+        ways.append((late, work_s if late else 0.0, money, held))
+    return min(ways)[2] if ways else None
+
+
+def hopeless_by_s(situation: Situation, row: int) -> float:
+    """How late the job is at least, on whatever machine; 0 or less = it can still be in time.
+
+    Expected change-overs, no interruption, quotas ignored, offers that are blocked now included.
+    """
+    job = situation.jobs[row]
+    deadline_at_s = situation.deadlines[job.spec.name]
+    if deadline_at_s is None:
+        return -math.inf
+    begin_at_s = max(situation.state.now_s, job.release_at_s)
+    held = situation.held.get(job.spec.name)
+    finishes = []
+    if held is not None:
+        rate = job.throughput_steps_per_s[situation.columns[held].request.label]
+        finishes.append(situation.state.now_s + job.steps_left / rate)
+    for offer in situation.state.offers:
+        for request in job.spec.accelerators:
+            rate_known = job.throughput_steps_per_s.get(request.label)
+            if (
+                rate_known is None
+                or request.accelerator != offer.accelerator
+                or request.accelerator in job.excluded
+                or offer.price_usd_per_hour is None
+            ):
+                continue
+            start_s = change_over_s(situation.state, offer, job)
+            finishes.append(begin_at_s + start_s + job.steps_left_if_moved / rate_known)
+    return min(finishes, default=math.inf) - deadline_at_s
+
+
+def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
+    """Decide which promises are held, covered, released; ``money_usd`` ``None`` = no budget."""
+    deadlines = situation.deadlines
+    expected = {
+        job.spec.name: expected_cost(situation, row, deadlines[job.spec.name])
+        for row, job in enumerate(situation.jobs)
+    }
+    released: dict[str, RelaxedPromise] = {}
+    held: list[str] = []
+    asked = [job for job in situation.jobs if job.deadline_at_s is not None]
+    for job in asked:
+        if job.promise_released:
+            continue
+        late_s = hopeless_by_s(situation, situation.row(job.spec.name))
+        if late_s > NEAR_S:
+            released[job.spec.name] = RelaxedPromise(
+                job=job.spec.name,
+                promise="deadline",
+                by_s=late_s if math.isfinite(late_s) else None,
+                reason="no machine it may use can finish it in time any more",
+            )
+        else:
+            held.append(job.spec.name)
+    held.sort(key=lambda name: (-situation.job(name).spec.weight, expected[name], name))
+    money = math.inf if money_usd is None else max(0.0, money_usd)
+    carried = _with_predecessors(situation, held)
+    total = math.fsum(expected[name] for name in carried)
+    while held and total > money + 1e-9:
+        name = held.pop()
+        missing = total - money
+        carried = _with_predecessors(situation, held)
+        total = math.fsum(expected[each] for each in carried)
+        released[name] = RelaxedPromise(
+            job=name,
+            promise="deadline",
+            by_usd=missing,
+            reason=(
+                f"the expected cost of what is promised exceeds the money left by ${missing:.2f}; "
+                "it has the least weight"
+            ),
+        )
+    worst: dict[str, float] = {}
+    covered: set[str] = set()
+    measured: set[str] = set()
+    left = money - total
+    for name in carried:
+        deadline_at_s = deadlines[name]
+        if deadline_at_s is None:
+            continue
+        row = situation.row(name)
+        job = situation.job(name)
+        if not _rests_on_estimates(situation, row, job):
+            measured.add(name)
+        cost = worst_cost(situation, row, deadline_at_s)
+        if cost is None or job.spec.spot_only:
+            continue
+        worst[name] = cost
+        top_up = max(0.0, cost - expected[name])
+        if top_up <= left + 1e-9:
+            left -= top_up
+            covered.add(name)
+    wished = _wished(situation, asked, held, expected, left)
+    return Promises(
+        held=tuple(carried),
+        covered=frozenset(covered),
+        released=released,
+        wished=wished,
+        expected_usd=expected,
+        worst_usd=worst,
+        measured=frozenset(measured),
+        top_up_left_usd=left,
+    )
+
+
+def _wished(
+    situation: Situation,
+    asked: Sequence[JobView],
+    held: Sequence[str],
+    expected: Mapping[str, float],
+    money_usd: float,
+) -> frozenset[str]:
+    """Deadlines without a promise that the money left would still pay for."""
+    wished = set()
+    others = [job for job in asked if job.spec.name not in held]
+    for job in sorted(others, key=lambda each: (-each.spec.weight, each.spec.name)):
+        if expected[job.spec.name] <= money_usd:
+            money_usd -= expected[job.spec.name]
+            wished.add(job.spec.name)
+    return frozenset(wished)
+
+
+def _with_predecessors(situation: Situation, held: Sequence[str]) -> list[str]:
+    """Held promises and what they come after, each once, in order of weight."""
+    found: dict[str, None] = {}
+    for name in held:
+        pending = [name]
+        while pending:
+            each = pending.pop()
+            if each in found:
+                continue
+            found[each] = None
+            pending.extend(
+                before for before in situation.job(each).waits_for if before in situation.rows
+            )
+    return list(found)
+
+
+def _rests_on_estimates(situation: Situation, row: int, job: JobView) -> bool:
+    return all(
+        situation.columns[each].request.label in job.estimated for each in situation.options(row)
+    )

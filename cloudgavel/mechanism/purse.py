@@ -1,0 +1,100 @@
+"""The money of one decision: what each machine may still cost, and who may spend the rest."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from cloudgavel.mechanism.change_over import stop_s
+from cloudgavel.mechanism.guards.reserve import (
+    Liability,
+    affordable_wake_s,
+    committed_usd,
+    liability_of,
+    liability_of_launch,
+)
+from cloudgavel.mechanism.packing import Machine
+from cloudgavel.mechanism.situation import Situation, usd
+from cloudgavel.mechanism.state import JobView
+
+
+class Purse:
+    """Hard money (nothing may exceed it) and free money (what the promises do not need).
+
+    ``money_usd`` is budget less spent, ``free_usd`` what is left of it for jobs without a promise;
+    infinite without a budget.
+    """
+
+    def __init__(self, situation: Situation, money_usd: float | None, free_usd: float) -> None:
+        self._situation = situation
+        self.money_usd = math.inf if money_usd is None else money_usd
+        self.free_usd = free_usd
+        self.liabilities: dict[str, Liability] = {}
+        for machine in situation.state.instances:
+            stops = [
+                stop_s(job, situation.state.rules)
+                for job in situation.state.jobs
+                if machine.instance_id in job.instance_ids and job.active and not job.stopping
+            ]
+            self.liabilities[machine.instance_id] = liability_of(
+                machine,
+                situation.state,
+                situation.on_demand_usd_per_hour,
+                stop_s=max(stops, default=0.0),
+            )
+
+    @property
+    def lag_s(self) -> float:
+        """How late a decision may come."""
+        return self._situation.state.rules.wake_lag_s
+
+    def affords(
+        self, machines: Iterable[Machine], job: JobView, useful_s: float, *, promised: bool
+    ) -> bool:
+        """Whether launching these machines leaves enough for a useful stay of the job on them.
+
+        Everything that lives now is assumed to live as long. Jobs without a promise pay from the
+        free money only.
+        """
+        new = [self._liability(each, job) for each in machines]
+        everything = [*self.liabilities.values(), *new]
+        if committed_usd(everything, useful_s, self.lag_s) > self.money_usd:
+            return False
+        return promised or committed_usd(new, useful_s, self.lag_s) <= self.free_usd
+
+    def launch(
+        self, machines: Iterable[Machine], job: JobView, useful_s: float, *, promised: bool
+    ) -> None:
+        """Put the rent of launched machines aside."""
+        for machine in machines:
+            liability = self._liability(machine, job)
+            self.liabilities[machine.machine_id] = liability
+            if not promised:
+                self.free_usd -= liability.usd(useful_s, self.lag_s)
+
+    def keep(self, machine: Machine, span_s: float) -> bool:
+        """Pay the rent of a machine without promised jobs for a span from the free money."""
+        rent = usd(machine.usd_per_hour, span_s)
+        if rent > self.free_usd:
+            return False
+        self.free_usd -= rent
+        return True
+
+    def wake_s(self, at_most_s: float, liabilities: Mapping[str, Liability]) -> float | None:
+        """Latest next decision that the money pays for (see ``affordable_wake_s``)."""
+        return affordable_wake_s(list(liabilities.values()), self.money_usd, self.lag_s, at_most_s)
+
+    def _liability(self, machine: Machine, job: JobView) -> Liability:
+        situation = self._situation
+        plain = liability_of_launch(
+            machine.machine_id,
+            machine.offer,
+            machine.usd_per_hour,
+            situation.state,
+            situation.on_demand_usd_per_hour,
+        )
+        rules = situation.state.rules
+        return Liability(
+            instance_id=plain.instance_id,
+            usd_per_hour=plain.usd_per_hour,
+            wind_down_s=plain.wind_down_s + stop_s(job, rules) + rules.wake_lag_s,
+            minimum_left_s=plain.minimum_left_s,
+        )

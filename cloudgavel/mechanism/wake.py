@@ -1,0 +1,93 @@
+"""When to decide again: the next instant at which the answer may change."""
+
+from collections.abc import Iterator
+
+from cloudgavel.mechanism.assign import Assignment
+from cloudgavel.mechanism.change_over import boot_s, stop_s
+from cloudgavel.mechanism.fleet import InstanceState
+from cloudgavel.mechanism.guards.promises import expected_way
+from cloudgavel.mechanism.settle import Settlement
+from cloudgavel.mechanism.situation import Situation
+from cloudgavel.units import HOUR_S
+
+SOONEST_S = 5.0
+"""Nothing but money asks for a decision sooner than this."""
+UNKNOWN_S = 30.0
+"""How soon to look again at a launch whose outcome is unknown, and at machines that end."""
+
+
+def next_wake_at_s(
+    situation: Situation, assignment: Assignment, settlement: Settlement
+) -> float | None:
+    """Earliest of round, money, limits, arrivals, deadlines, back-offs, boots, stops and finishes.
+
+    ``None`` when no job is active and no machine lives. Money may ask for less than ``SOONEST_S``.
+    """
+    state = situation.state
+    if not state.instances and not assignment.launches and not situation.active:
+        return None
+    soonest_at_s = state.now_s + SOONEST_S
+    wanted_at_s = min(at_s for at_s in _instants(situation, assignment) if at_s > state.now_s)
+    return min(max(wanted_at_s, soonest_at_s), state.now_s + settlement.wake_s)
+
+
+def _instants(situation: Situation, assignment: Assignment) -> Iterator[float]:
+    state = situation.state
+    yield state.now_s + state.round_s
+    for job in situation.active:
+        spec = job.spec
+        if job.release_at_s > state.now_s:
+            yield job.release_at_s
+        if job.deadline_at_s is not None:
+            yield job.deadline_at_s
+        if spec.max_duration_s is not None and job.started_at_s is not None:
+            yield job.started_at_s + spec.max_duration_s
+        if job.instance_ids and (job.stopping or spec.name in assignment.stops):
+            yield state.now_s + stop_s(job, state.rules)
+    for blocked in state.blocked:
+        yield blocked.until_s
+    for instance in state.instances:
+        if instance.state in (InstanceState.REQUESTED, InstanceState.TERMINATING):
+            yield state.now_s + UNKNOWN_S
+        elif instance.state is InstanceState.BOOTING:
+            ready_at_s = instance.expected_ready_at_s
+            if ready_at_s is None:
+                ready_at_s = instance.launched_at_s + boot_s(state, instance.offer)
+            yield ready_at_s
+    for launch in assignment.launches:
+        yield state.now_s + boot_s(state, launch.offer)
+    for name, placement in assignment.placements.items():
+        if placement.stays:
+            way = expected_way(situation, situation.row(name), placement.column)
+            yield state.now_s + way.seconds
+
+
+def max_cost_wake_s(situation: Situation) -> float | None:
+    """Seconds until a job has to be told to stop so that its ``max_cost`` holds; ``None`` = never.
+
+    A job is charged the whole rent of its machines here: what its neighbours pay may change.
+    """
+    found = [
+        left_s
+        for job in situation.active
+        if (left_s := max_cost_left_s(situation, job.spec.name)) is not None
+    ]
+    return min(found, default=None)
+
+
+def max_cost_left_s(situation: Situation, name: str) -> float | None:
+    """Seconds a placed job may run on before it must be told to stop; ``None`` without a limit."""
+    for job in situation.active:
+        if job.spec.name != name or job.spec.max_cost_usd is None or job.stopping:
+            continue
+        rent = sum(
+            situation.instances[each].price_usd_per_hour
+            for each in job.instance_ids
+            if each in situation.instances
+        )
+        if rent <= 0:
+            return None
+        rules = situation.state.rules
+        whole_s = (job.spec.max_cost_usd - job.spent_usd) / rent * HOUR_S
+        return whole_s - stop_s(job, rules) - rules.wake_lag_s
+    return None

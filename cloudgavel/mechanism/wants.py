@@ -1,0 +1,114 @@
+"""What the policy's answer asks for in this round, and which running jobs it pays to move."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloudgavel.mechanism.guards.churn import is_worth_moving, may_be_moved
+from cloudgavel.mechanism.guards.promises import expected_way
+from cloudgavel.mechanism.guards.safety_net import machines_intended
+from cloudgavel.mechanism.situation import Situation
+from cloudgavel.mechanism.state import JobView
+from cloudgavel.policies.allocation import Allocation, AllocationStatus
+
+SMALLEST_SHARE = 1e-6
+"""Shares are rounded to this before anything is ranked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Want:
+    """One job in the policy's eyes."""
+
+    columns: tuple[int, ...]
+    """Where it is to run now, cheapest per step first; empty = not now."""
+    later: bool
+    """The plan gives it time in a later interval."""
+
+
+def wants_of(situation: Situation, allocation: Allocation) -> dict[str, Want]:
+    """Read the first interval of a plan (or the shares) job by job.
+
+    A block of hours in the first interval begins now: the plan is indifferent within an interval,
+    and what is begun runs on.
+    """
+    if allocation.hours is not None and allocation.hours.size:
+        now = allocation.hours[:, :, 0]
+        total = allocation.hours.sum(axis=(1, 2))
+    else:
+        now = allocation.shares
+        total = now.sum(axis=1)
+    now = np.asarray(np.round(np.nan_to_num(now), 6), dtype=np.float64)
+    wants: dict[str, Want] = {}
+    for row, job in enumerate(situation.jobs):
+        columns = [each for each in situation.options(row) if now[row, each] > SMALLEST_SHARE]
+        columns.sort(
+            key=lambda each: (situation.usd_per_hour(each) / situation.rates[row, each], each)
+        )
+        wants[job.spec.name] = Want(columns=tuple(columns), later=bool(total[row] > SMALLEST_SHARE))
+    return wants
+
+
+def answers(allocation: Allocation, situation: Situation) -> bool:
+    """Whether an allocation can be used: the right shape, finite, and not a refusal."""
+    shape = (len(situation.jobs), len(situation.columns))
+    if allocation.shares.shape != shape or not np.isfinite(allocation.shares).all():
+        return False
+    if allocation.hours is not None and (
+        allocation.hours.ndim != 3
+        or allocation.hours.shape[:2] != shape
+        or not np.isfinite(allocation.hours).all()
+    ):
+        return False
+    return allocation.status not in (AllocationStatus.INFEASIBLE, AllocationStatus.EMPTY)
+
+
+def place_usd_per_hour(situation: Situation, job: JobView) -> float:
+    """Rent of a job's place, shared evenly with the jobs beside it."""
+    rent = 0.0
+    for instance_id in job.instance_ids:
+        machine = situation.instances.get(instance_id)
+        if machine is None:
+            continue
+        beside = sum(instance_id in each.instance_ids for each in situation.jobs)
+        rent += machine.price_usd_per_hour / max(1, beside)
+    return rent
+
+
+def worthwhile_moves(
+    situation: Situation, wants: Mapping[str, Want], aims: Mapping[str, float]
+) -> dict[str, int]:
+    """Running jobs that should leave for another column, and which one.
+
+    The policy must ask for the other column and not for the present one, and the move must pay;
+    or the job misses its planned deadline (``aims``, at_s) where it is and meets it there.
+    """
+    moves: dict[str, int] = {}
+    for name, here in situation.held.items():
+        want = wants.get(name)
+        if want is None or not want.columns:
+            continue
+        job = situation.job(name)
+        if not may_be_moved(job) or machines_intended(situation, job):
+            continue
+        if here in want.columns:
+            continue
+        rent = place_usd_per_hour(situation, job)
+        row = situation.row(name)
+        for to in want.columns:
+            aim_at_s = aims.get(name)
+            if not situation.columns[to].offers:
+                continue
+            if aim_at_s is not None:
+                left_s = aim_at_s - situation.state.now_s
+                there_s = expected_way(situation, row, to).seconds
+                here_s = expected_way(situation, row, here).seconds
+                if here_s > left_s >= there_s:
+                    moves[name] = to
+                    break
+                if there_s > left_s >= here_s:
+                    continue
+            if is_worth_moving(situation, job, here, rent, to, situation.usd_per_hour(to)):
+                moves[name] = to
+                break
+    return moves
