@@ -7,21 +7,18 @@ from dataclasses import replace
 
 from cloudgavel.agent.job import JobAttempt, Surroundings
 from cloudgavel.messages.control import (
-    PROGRESS_FILE,
     SAVES_DIRECTORY,
     STOPPED_EXIT_CODE,
     WAKE_SCRIPT_PIPE,
     Control,
     Progress,
-    file_stamp,
     make_pipe,
-    read_progress,
+    watch_progress,
     write_control,
 )
 from cloudgavel.messages.orders import JobOrder
 from cloudgavel.messages.report import ProcessState
 
-FULL_READ_EVERY_S = 0.2
 BARE_STOP_S = 1.0
 """How long a script that could not save gets to end by itself, before SIGTERM."""
 
@@ -38,14 +35,13 @@ class CooperativeAttempt(JobAttempt):
     def __init__(self, order: JobOrder, around: Surroundings) -> None:
         self._control = Control(number=0, agent_pid=os.getpid())
         self._progress: Progress | None = None
-        self._progress_stamp: tuple[int, int, int] | None = None
-        self._read_at_s = 0.0
         self._handled_save = 0
         self._next_background_s: float | None = None
         self._stop_deadline_s: float | None = None
         self._stop_stage = 0
         self._committing_number = 0
         super().__init__(order, around)
+        self._progress_file = watch_progress(self.control_dir)
         pipe = make_pipe(self.control_dir / WAKE_SCRIPT_PIPE)
         if pipe is not None:
             os.close(pipe)
@@ -78,7 +74,7 @@ class CooperativeAttempt(JobAttempt):
         if process is None:
             return
         exit_code = process.exit_code()
-        self._look(now_s, force=exit_code is not None)
+        self._look()
         if self.commit_finished():
             self._acknowledge()
         self._take_over_save()
@@ -125,16 +121,10 @@ class CooperativeAttempt(JobAttempt):
             self._control = replace(wanted, number=self._control.number + 1)
             write_control(self.control_dir, self._control)
 
-    def _look(self, now_s: float, *, force: bool) -> None:
-        stamp = file_stamp(self.control_dir / PROGRESS_FILE)
-        if stamp is None or (
-            stamp == self._progress_stamp and not force and now_s < self._read_at_s
-        ):
-            return
-        found = read_progress(self.control_dir)
-        self._read_at_s = now_s + FULL_READ_EVERY_S
+    def _look(self) -> None:
+        found = self._progress_file.look()
         if found is not None:
-            self._progress, self._progress_stamp = found, stamp
+            self._progress = found
             self.step = max(self.step, found.step)
             self.loss = found.loss
 
@@ -202,6 +192,7 @@ class CooperativeAttempt(JobAttempt):
         stopped_itself = (
             exit_code == STOPPED_EXIT_CODE and progress is not None and progress.state == "stopped"
         )
+        self._progress_file.close()
         if (self.stop_wanted and not finished) or stopped_itself:
             self.finish(ProcessState.STOPPED, exit_code)
         else:

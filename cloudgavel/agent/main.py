@@ -28,7 +28,7 @@ from cloudgavel.objects.store import ObjectMissing, ObjectStore, StoreUnreachabl
 
 log = logging.getLogger("cloudgavel.agent")
 
-IDLE_SHARE = 0.05
+IDLE_SHARE = 0.02
 """Pause between two looks at the orders, as a share of the time since something happened."""
 LONGEST_PAUSE_S = 0.2
 CHEAP_LOOK_S = 0.01
@@ -36,6 +36,8 @@ CHEAP_LOOK_S = 0.01
 FULL_READ_EVERY_S = 0.5
 LEASE_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 2.0
+UNSETTLED_EVERY_S = 0.03
+"""While a job is between two resting states, the report changes at most this often."""
 PROGRESS_EVERY_S = 0.1
 """Steps and losses of running jobs alone change the report at most this often."""
 DEFAULT_LEASE_S = 300.0
@@ -254,6 +256,8 @@ class Agent:
         since_s = now_s - self._reported_at_s
         if self._reported is None or _essence(report) != _essence(self._reported):
             self._active_at_s = now_s
+            if since_s < UNSETTLED_EVERY_S and not last and not _settled(report):
+                return
         elif report.jobs != self._reported.jobs:
             if since_s < PROGRESS_EVERY_S and not last:
                 return
@@ -319,6 +323,12 @@ def _essence(report: Report) -> tuple[object, ...]:
             for job in report.jobs
         ),
     )
+
+
+def _settled(report: Report) -> bool:
+    """Whether every job rests: nothing will change before other orders come."""
+    resting = (ProcessState.PAUSED, ProcessState.STOPPED, ProcessState.EXITED)
+    return all(job.state in resting for job in report.jobs)
 
 
 def _locked(path: Path) -> int:

@@ -100,7 +100,7 @@ class SignalledAttempt(JobAttempt):
         granted = self.order.run_to_step
         if self._save_due() or self.stop_wanted:
             return ProcessState.RUNNING
-        if granted is not None and self.step >= granted and not self._complete:
+        if granted is not None and self.step >= granted and not self._grants_all:
             return ProcessState.PAUSED
         if self.process is None or self._real_step == self.restored_step:
             return ProcessState.STARTING
@@ -130,10 +130,6 @@ class SignalledAttempt(JobAttempt):
         return granted is None or granted >= self.order.steps_total
 
     @property
-    def _complete(self) -> bool:
-        return self._ended_well and self._grants_all
-
-    @property
     def _next_save_step(self) -> int | None:
         later = [step for step in self.order.save_at_steps if step > self._tried_save_step]
         return min(later) if later and self.saves_here else None
@@ -160,7 +156,7 @@ class SignalledAttempt(JobAttempt):
         if self.process is None or self._ending is not None:
             return
         granted, due = self.order.run_to_step, self._next_save_step
-        used_up = granted is not None and self._real_step >= granted
+        used_up = granted is not None and self._real_step >= granted and not self._grants_all
         if used_up or (due is not None and self._real_step >= due):
             self.process.suspend()
         else:

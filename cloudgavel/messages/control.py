@@ -3,17 +3,21 @@
     control.json    agent -> script   what may be done, numbered
     progress.json   script -> agent   what was done, and the number of the control it knows
 
-Each is replaced whole by its writer. Beside them lie named pipes that only wake the other side
-(``wake-script`` here, the agent's own by path): a lost wake-up costs a poll, never an answer.
-Standard library only and light to import: every training script loads it.
+Each has one writer, which overwrites it in place, padded to its size and led by a checksum; a
+reader that meets a half-written one sees no news. (Renaming a new file over the old one was
+tried: it costs milliseconds on a journalling filesystem, at every grant.) Beside them lie named
+pipes that only wake the other side (``wake-script`` here, the agent's own by path): a lost
+wake-up costs a poll, never an answer. Standard library only and light to import: every training
+script loads it.
 """
 
 import contextlib
 import json
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from cloudgavel.messages.codec import MalformedMessage, from_plain, to_plain
 
@@ -27,6 +31,8 @@ STEP_FILE = ".cloudgavel-step.json"
 STOPPED_EXIT_CODE = 75
 """How a script ends that stopped on order (BSD's EX_TEMPFAIL: to be tried again later)."""
 
+_BLOCK_BYTES = 512
+_MOST_BYTES = 1 << 20
 _Wire = TypeVar("_Wire")
 
 
@@ -73,8 +79,8 @@ class Progress:
 
 
 def write_control(directory: Path, control: Control) -> None:
-    """Replace the control file, then wake the script."""
-    _replace(directory / CONTROL_FILE, to_plain(control))
+    """Overwrite the control file, then wake the script."""
+    _overwrite(directory / CONTROL_FILE, to_plain(control))
     wake(directory / WAKE_SCRIPT_PIPE)
 
 
@@ -84,8 +90,8 @@ def read_control(directory: Path) -> Control | None:
 
 
 def write_progress(directory: Path, progress: Progress) -> None:
-    """Replace the progress file."""
-    _replace(directory / PROGRESS_FILE, to_plain(progress))
+    """Overwrite the progress file."""
+    _overwrite(directory / PROGRESS_FILE, to_plain(progress))
 
 
 def read_progress(directory: Path) -> Progress | None:
@@ -93,13 +99,45 @@ def read_progress(directory: Path) -> Progress | None:
     return _read(directory / PROGRESS_FILE, Progress)
 
 
-def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return a token that differs after a replacement (almost always); ``None`` = no file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+class Watched(Generic[_Wire]):
+    """One of the two files, read again and again at the cost of one system call."""
+
+    def __init__(self, path: Path, target: type[_Wire]) -> None:
+        self._path = path
+        self._target = target
+        self._descriptor: int | None = None
+        self._raw = b""
+
+    def look(self) -> _Wire | None:
+        """Return what the file says if it is whole and changed since the last look."""
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            raw = os.pread(self._descriptor, _MOST_BYTES, 0)
+        except OSError:
+            return None
+        if raw == self._raw:
+            return None
+        found = _parse(self._path, self._target, raw)
+        if found is not None:
+            self._raw = raw
+        return found
+
+    def close(self) -> None:
+        """Close the file; looking again opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def watch_control(directory: Path) -> Watched[Control]:
+    """Watch the control file (it need not exist yet)."""
+    return Watched(directory / CONTROL_FILE, Control)
+
+
+def watch_progress(directory: Path) -> Watched[Progress]:
+    """Watch the progress file (it need not exist yet)."""
+    return Watched(directory / PROGRESS_FILE, Progress)
 
 
 def make_pipe(path: Path) -> int | None:
@@ -144,14 +182,29 @@ def wake(path: Path) -> None:
         os.close(descriptor)
 
 
-def _replace(path: Path, document: dict[str, object]) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(json.dumps(document))
-    os.replace(temporary, path)
+def _overwrite(path: Path, document: dict[str, object]) -> None:
+    text = json.dumps(document, separators=(",", ":")).encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        size = max(len(text) + 10, os.fstat(descriptor).st_size)
+        size = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
+        os.pwrite(descriptor, (b"%08x " % zlib.crc32(text) + text).ljust(size), 0)
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path, target: type[_Wire]) -> _Wire | None:
     try:
-        return from_plain(path.stem, target, json.loads(path.read_bytes()))
-    except (OSError, ValueError, MalformedMessage):
+        return _parse(path, target, path.read_bytes())
+    except OSError:
+        return None
+
+
+def _parse(path: Path, target: type[_Wire], raw: bytes) -> _Wire | None:
+    checksum, _, text = raw.rstrip().partition(b" ")
+    try:
+        if int(checksum, 16) != zlib.crc32(text):
+            return None
+        return from_plain(path.stem, target, json.loads(text))
+    except (ValueError, MalformedMessage):
         return None

@@ -186,10 +186,13 @@ class FileStore:
     @contextlib.contextmanager
     def _written(self, data: bytes, *, durable: bool) -> Iterator[Path]:
         with self._temporary() as temporary:
-            with temporary.open("wb") as sink:
-                sink.write(data)
+            with temporary.open("wb", buffering=0) as sink:
+                if data and not durable and hasattr(os, "posix_fallocate"):
+                    # Blocks given beforehand spare ext4 a flush at the rename.
+                    with contextlib.suppress(OSError):
+                        os.posix_fallocate(sink.fileno(), 0, len(data))
+                _write_all(sink.fileno(), data)
                 if durable:
-                    sink.flush()
                     os.fsync(sink.fileno())
             yield temporary
 
@@ -199,6 +202,12 @@ class FileStore:
         with (self._private / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def _rename(temporary: Path, path: Path) -> None:

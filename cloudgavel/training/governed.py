@@ -19,10 +19,9 @@ from cloudgavel.messages.control import (
     Control,
     Progress,
     drain,
-    file_stamp,
     open_pipe,
-    read_control,
     wake,
+    watch_control,
     write_progress,
 )
 
@@ -30,8 +29,6 @@ LOOK_EVERY_S = 0.005
 """While steps run: real seconds between two looks at the control file."""
 PUBLISH_EVERY_S = 0.05
 """While steps run: real seconds between two progress files."""
-FULL_READ_EVERY_S = 0.2
-"""The control file is read even if it looks unchanged after this long."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.002, 0.1
 RETRY_SAVE_EVERY_S = 1.0
 ALIVE_EVERY_S = 1.0
@@ -68,11 +65,11 @@ class GovernedLoop:
         self._pipe = open_pipe(directory / WAKE_SCRIPT_PIPE)
         self._agent_pipe = os.environ.get("CLOUDGAVEL_WAKE_PIPE")
         self._wait_s = wait or self._wait_on_pipe
-        found = read_control(directory)
+        self._control_file = watch_control(directory)
+        found = self._control_file.look()
         if found is None:
             raise RuntimeError(f"{directory / CONTROL_FILE} cannot be read")
         self._control: Control = found
-        self._stamp = file_stamp(directory / CONTROL_FILE)
         self._step = first
         self._committed_step = first
         """The state at this step is safe: it was restored, committed, or is the beginning."""
@@ -88,7 +85,7 @@ class GovernedLoop:
         now = monotonic()
         self._barrier = first
         self._look_at = self._publish_at = now
-        self._read_at = self._alive_at = now
+        self._alive_at = now
         self._retry_at = -math.inf
 
     def settle(self, step: int) -> bool:
@@ -138,13 +135,9 @@ class GovernedLoop:
 
     def _look(self) -> None:
         now = self._monotonic()
-        stamp = file_stamp(self._directory / CONTROL_FILE)
-        if stamp != self._stamp or now >= self._read_at:
-            found = read_control(self._directory)
-            self._read_at = now + FULL_READ_EVERY_S
-            if found is not None and found.number >= self._control.number:
-                self._control = found
-                self._stamp = stamp
+        found = self._control_file.look()
+        if found is not None and found.number >= self._control.number:
+            self._control = found
         unacknowledged = self._unacknowledged
         if unacknowledged is not None and self._control.save_done >= unacknowledged:
             self._unacknowledged = None
