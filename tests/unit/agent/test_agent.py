@@ -1,0 +1,220 @@
+"""The agent as a process: lease, signals, locks, memory, what it imports."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cloudgavel.messages import layout
+from cloudgavel.messages.report import ProcessState
+from cloudgavel.objects.manifest import newest_valid
+from tests.unit.agent.harness import PATIENCE_S, Rig, an_order
+from tests.unit.agent.test_cooperative import is_running
+
+COUNTING = 'echo $$ > "$CLOUDGAVEL_ATTEMPT_DIR/pid"; exec python counter.py 1000'
+
+
+def job_pid(rig: Rig) -> int:
+    return int((rig.scratch / "jobs/job/attempt-000001/pid").read_text())
+
+
+def until(wanted: object, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not wanted():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def test_power_off_saves_ends_every_job_and_then_the_agent(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, run_to_step=12))
+    rig.wait_paused(12)
+    rig.order(an_order(rig, run_to_step=12), power_off=True)
+    assert rig.wait_end() == 0
+    report = rig.report()
+    assert report is not None and report.ending
+    assert (report.jobs[0].state, report.jobs[0].saved_step) == (ProcessState.STOPPED, 12)
+
+
+def test_sigterm_saves_and_ends(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, run_to_step=12))
+    rig.wait_paused(12)
+    assert rig.agent is not None
+    rig.agent.send_signal(signal.SIGTERM)
+    assert rig.wait_end() == 0
+    found = newest_valid(rig.store, "job")
+    assert found is not None and found.step == 12
+
+
+def test_without_a_controller_it_saves_and_ends_by_itself(rig: Rig) -> None:
+    """dstack#1047: a controller that is gone must not leave a machine billing all night."""
+    rig.start()
+    rig.order(an_order(rig, run_to_step=12))
+    rig.wait_paused(12)
+    rig.order(an_order(rig, run_to_step=12), lease_s=0.3)
+    assert rig.wait_end() == 0
+    report = rig.report()
+    assert report is not None and report.ending
+    assert report.jobs[0].saved_step == 12
+
+
+def test_a_renewed_lease_keeps_it_alive(rig: Rig) -> None:
+    rig.start()
+    rig.order(lease_s=0.4)
+    rig.wait(lambda report: True)
+    begin = time.monotonic()
+    renewals = 0
+    while time.monotonic() - begin < 1.0:
+        renewals += 1
+        rig.renew_lease(float(renewals))
+        time.sleep(0.02)
+    assert rig.agent is not None and rig.agent.poll() is None
+    assert rig.wait_end() == 0
+
+
+def test_past_the_machines_lifetime_it_saves_and_ends(rig: Rig) -> None:
+    rig.start("--power-off-at", str(time.time() + 1.5))
+    rig.order(an_order(rig, run_to_step=12))
+    rig.wait_paused(12)
+    assert rig.wait_end() == 0
+    found = newest_valid(rig.store, "job")
+    assert found is not None and found.step == 12
+
+
+def test_kill_9_of_the_agent_leaves_no_job_and_the_next_one_takes_over(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, command=COUNTING, run_to_step=30, save_at_steps=(20,)))
+    rig.wait_paused(30)
+    pid = job_pid(rig)
+    assert rig.agent is not None
+    os.kill(rig.agent.pid, signal.SIGKILL)
+    rig.agent.wait()
+    rig.start()
+    rig.order(an_order(rig, command=COUNTING, attempt=2, run_to_step=25))
+    job = rig.wait_job(lambda job: job.attempt == 2 and job.state is ProcessState.PAUSED)
+    assert (job.restored_step, job.step) == (20, 25)
+    assert not is_running(pid)
+
+
+def test_an_orphaned_script_ends_by_itself(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, command=COUNTING, run_to_step=30))
+    rig.wait_paused(30)
+    pid = job_pid(rig)
+    assert rig.agent is not None
+    os.kill(rig.agent.pid, signal.SIGKILL)
+    rig.agent.wait()
+    until(lambda: not is_running(pid), "the orphan still runs")
+
+
+def test_end_leftovers_ends_what_a_dead_agent_left(rig: Rig) -> None:
+    stubborn = (
+        "trap '' TERM HUP; echo $$ > \"$CLOUDGAVEL_ATTEMPT_DIR/pid\"; while :; do sleep 1; done"
+    )
+    rig.start()
+    rig.order(an_order(rig, command=stubborn))
+    pid_file = rig.scratch / "jobs/job/attempt-000001/pid"
+    until(lambda: pid_file.exists() and pid_file.read_text(), "the job did not start")
+    assert rig.agent is not None
+    os.kill(rig.agent.pid, signal.SIGKILL)
+    rig.agent.wait()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "cloudgavel.agent"),
+            *("--end-leftovers", "--scratch", str(rig.scratch)),
+        ],
+        check=True,
+    )
+    until(lambda: not is_running(int(pid_file.read_text())), "the leftover still runs")
+
+
+def test_one_instance_has_one_agent(rig: Rig) -> None:
+    rig.start()
+    rig.order()
+    rig.wait(lambda report: True)
+    second = subprocess.run(
+        [
+            *(sys.executable, "-m", "cloudgavel.agent", "--store", rig.store.url),
+            *("--run", "run-1", "--instance", "i-1", "--scratch", str(rig.scratch)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert "another agent serves this instance" in second.stderr
+
+
+def test_it_is_light(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, run_to_step=5, save_at_steps=(5,)))
+    rig.wait_paused(5)
+    assert rig.agent is not None
+    status = Path(f"/proc/{rig.agent.pid}/status")
+    if not status.exists():
+        return
+    resident = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    assert int(resident.split()[1]) < 60 * 1024
+    print(resident)
+
+
+def test_it_imports_nothing_heavy() -> None:
+    heavy = "numpy cvxpy scipy pandas sqlalchemy pydantic rich click yaml boto3 google tenacity"
+    program = (
+        "import sys, cloudgavel.agent.__main__, cloudgavel.training; "
+        f"print([name for name in {heavy.split()!r} if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_malformed_orders_change_nothing(rig: Rig) -> None:
+    rig.start()
+    rig.order(an_order(rig, run_to_step=5))
+    rig.wait_paused(5)
+    rig.store.put(layout.orders_key("i-1"), b'{"kind": "orders", "sequence": ')
+    rig.wait(lambda report: True)
+    rig.order(an_order(rig, run_to_step=8))
+    rig.wait_paused(8)
+
+
+def test_older_orders_and_those_of_another_run_are_not_obeyed(rig: Rig) -> None:
+    rig.start()
+    rig.sequence = 10
+    rig.order(an_order(rig, run_to_step=5))
+    rig.wait_paused(5)
+    rig.sequence = 3
+    rig.order(an_order(rig, run_to_step=500))
+    rig.sequence = 11
+    rig.order(an_order(rig, run_to_step=6))
+    rig.wait_paused(6)
+
+
+def test_a_job_sees_its_accelerators_its_rank_and_this_python(rig: Rig) -> None:
+    names = "CUDA_VISIBLE_DEVICES CLOUDGAVEL_JOB CLOUDGAVEL_ATTEMPT CLOUDGAVEL_TOTAL_STEPS RANK"
+    names += " WORLD_SIZE MASTER_ADDR OWN"
+    program = (
+        f"import os, sys; print([os.environ[name] for name in {names.split()!r}]); "
+        "import cloudgavel; print(sys.prefix)"
+    )
+    rig.start()
+    rig.order(
+        an_order(
+            rig,
+            command=f'python -c "{program}"',
+            accelerator_indices=(2, 3),
+            rank=1,
+            world_size=2,
+            peers=("i-0", "i-1"),
+            env={"OWN": "x"},
+        )
+    )
+    job = rig.wait_job(lambda job: job.state is ProcessState.EXITED)
+    expected = ["2,3", "job", "1", "1000", "1", "2", "127.0.0.1", "x"]
+    assert job.last_lines == (str(expected), sys.prefix)
