@@ -39,6 +39,10 @@ class VirtualDriver:
         self._wake_s = self._loop.step(at_s)
         return self._wake_s is not None
 
+    def wake_now(self) -> None:
+        """Step at the present instant next: something was asked for."""
+        self._wake_s = self._pace.now_s()
+
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Advance until the run ends or ``until`` says so."""
         while not until() and self.advance():
@@ -49,8 +53,8 @@ class RealTimeDriver:
     """Steps a loop by APScheduler: at its own wake times, in one thread, never twice at once.
 
     ``before_step`` picks up requests and returns whether there were any; ``heartbeat`` renews the
-    lease. In a rehearsal (``virtual`` given) each step is an advance of virtual time and the next
-    one follows at once. An error of a step or heartbeat ends ``run`` and is raised there.
+    controller's lease. In a rehearsal (``virtual`` given) each step is an advance of virtual time
+    and the next one follows at once. An error of a step or heartbeat ends ``run``, raised there.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class RealTimeDriver:
         *,
         clock: Clock,
         heartbeat: Callable[[], None],
-        before_step: Callable[[float], None] = lambda now_s: None,
+        before_step: Callable[[float], bool] = lambda now_s: False,
         virtual: VirtualDriver | None = None,
         pace: Paced | None = None,
         after_step: Callable[[], None] = lambda: None,
@@ -140,7 +144,8 @@ class RealTimeDriver:
             self._after_step()
             return wake_s
         while not self._stop_wanted:
-            self._before_step(self._pace.now_s())
+            if self._before_step(self._pace.now_s()):
+                self._virtual.wake_now()
             going_on = self._virtual.advance()
             self._after_step()
             if not going_on:

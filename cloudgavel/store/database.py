@@ -231,14 +231,11 @@ class Database:
             for row in rows
         ]
 
-    def append_for_request(self, request_id: int, events: Sequence[Event]) -> None:
-        """Write what a request leads to and mark it taken, in one transaction."""
-        rows = [{"at_s": e.at_s, "kind": kind_of(e), "body": to_json(e)} for e in events]
+    def mark_taken(self, request_id: int) -> None:
+        """A request was acted on; marked after its events, so that a crash repeats it."""
         with self._writing() as connection:
             if self._holder is not None:
                 self._check_lease(connection)
-            if rows:
-                connection.execute(_EVENTS.insert(), rows)
             connection.execute(
                 _REQUESTS.update().where(_REQUESTS.c.id == request_id).values(taken=True)
             )

@@ -1,0 +1,220 @@
+"""The controller process: ``python -m cloudgavel.runtime.controller --state DIR --run NAME``.
+
+It outlives the terminal that started it. ``kill -9`` at any moment loses nothing: the next one
+finishes what was begun (``docs/design/runtime.md``). SIGTERM makes it leave after the step in
+progress, with everything running.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from cloudgavel.errors import CloudgavelError, ExitCode, UsageError
+from cloudgavel.jobs.spec import RunSpec
+from cloudgavel.messages.codec import encode_lease
+from cloudgavel.messages.layout import lease_key
+from cloudgavel.objects.open import open_store
+from cloudgavel.pricing.bundled import bundled_catalog
+from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
+from cloudgavel.runtime.directory import RunDirectory
+from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
+from cloudgavel.runtime.loop import Loop, Surroundings
+from cloudgavel.runtime.real_clock import RealClock
+from cloudgavel.runtime.requests import events_of_request
+from cloudgavel.runtime.settings import LoopSettings
+from cloudgavel.store import events as ev
+from cloudgavel.store.database import Database
+from cloudgavel.store.fold import fold
+from cloudgavel.store.records import RunState
+
+START_WITHIN_S = 60.0
+_AGENT_LEASE_S = 120.0
+"""Real seconds that agents of a rehearsal wait for a controller before they save and end."""
+
+
+def run_controller(
+    directory: RunDirectory, *, environment: Mapping[str, str] | None = None
+) -> RunState:
+    """Control the run in this process until it ends or SIGTERM comes; returns what is known then.
+
+    ``environment``: for agents of a rehearsal; ``None`` = this process's. Raises
+    ``ControllerActiveError`` when another controller is alive.
+    """
+    clock = RealClock()
+    database = directory.open_database()
+    holder, host = uuid.uuid4().hex, socket.gethostname()
+    try:
+        database.take_lease(holder=holder, pid=os.getpid(), host=host, now_s=clock.now_s())
+        state = fold(event for _, event in database.read())
+        if state.spec is None:
+            raise UsageError(f"there is no run in {directory.root}")
+        if state.ended is not None:
+            return state
+        database.append(
+            [ev.ControllerStarted(at_s=state.at_s, holder=holder, pid=os.getpid(), host=host)]
+        )
+        state, ended = _control(directory, database, state, state.spec, clock, environment)
+        if not ended:
+            database.append(
+                [ev.ControllerEnded(at_s=state.at_s, holder=holder, reason="told to leave")]
+            )
+        return state
+    finally:
+        database.release_lease()
+        database.close()
+
+
+def _control(
+    directory: RunDirectory,
+    database: Database,
+    state: RunState,
+    run: RunSpec,
+    clock: RealClock,
+    environment: Mapping[str, str] | None,
+) -> tuple[RunState, bool]:
+    from cloudgavel.policies.registry import policy_named
+    from cloudgavel.providers.local.world import RehearsalWorld
+
+    if run.clouds:
+        names = ", ".join(cloud.provider for cloud in run.clouds)
+        raise UsageError(
+            f"this version cannot rent from {names} yet",
+            hints=["leave `clouds` out to rehearse the run on this machine"],
+        )
+    store_url = directory.store_url(run.store)
+    world = RehearsalWorld.open(
+        directory.rehearsal_path,
+        run_id=state.run_id,
+        store_url=store_url,
+        offers=rehearsal_offers(run, bundled_catalog()),
+        market=rehearsal_market(run),
+        start_at_s=state.created_at_s,
+        agent_command=(sys.executable, "-m", "cloudgavel.agent"),
+        clock=clock,
+        environment=environment,
+    )
+    loop = Loop(
+        Surroundings(
+            log=database,
+            provider=world.provider,
+            channel=world.channel,
+            decide=bind_policy(policy_named(run.policy)),
+            settings=LoopSettings(poll_s=None, agent_lease_s=_AGENT_LEASE_S),
+            paced=True,
+        )
+    )
+    store = open_store(store_url)
+
+    def heartbeat() -> None:
+        now_s = clock.now_s()
+        database.renew_lease(now_s)
+        store.put(lease_key(), encode_lease(now_s), durable=False)
+
+    def take_requests(now_s: float) -> bool:
+        requests = database.open_requests()
+        for request in requests:
+            loop.record(*events_of_request(request.kind, request.body, loop.state, now_s))
+            database.mark_taken(request.request_id)
+        return bool(requests)
+
+    driver = RealTimeDriver(
+        loop,
+        clock=clock,
+        heartbeat=heartbeat,
+        before_step=take_requests,
+        after_step=lambda: _tell_notes(loop),
+        virtual=VirtualDriver(loop, world),
+        pace=world,
+    )
+    before = {
+        number: signal.signal(number, lambda *_: driver.request_stop())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        heartbeat()
+        ended = driver.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return loop.state, ended
+
+
+def _tell_notes(loop: Loop) -> None:
+    for note in loop.drain_notes():
+        sys.stderr.write(f"{note}\n")
+        sys.stderr.flush()
+
+
+def start_controller(
+    directory: RunDirectory, *, environment: Mapping[str, str] | None = None
+) -> int:
+    """Start the controller process, detached from this terminal; return its pid.
+
+    Returns when it holds the run's lease (or has ended the run already). ``CloudgavelError`` with
+    the end of its log when it ends before that.
+    """
+    directory.root.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable, "-m", "cloudgavel.runtime.controller",
+        "--state", str(directory.state_directory), "--run", directory.name,
+    ]  # fmt: skip
+    with directory.log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
+    database = directory.open_database()
+    try:
+        for _ in range(int(START_WITHIN_S / 0.05)):
+            lease = database.lease()
+            if lease is not None and lease.pid == process.pid:
+                return process.pid
+            if process.poll() is not None:
+                if process.returncode == 0:
+                    return process.pid
+                break
+            time.sleep(0.05)
+    finally:
+        database.close()
+    raise CloudgavelError(
+        "the controller did not start",
+        facts=[("it said", line) for line in _last_lines(directory.log_path)],
+        hints=[f"its log is {directory.log_path}"],
+    )
+
+
+def _last_lines(path: Path, count: int = 5) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a controller; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="cloudgavel-controller", description=__doc__)
+    parser.add_argument("--state", required=True, type=Path, help="state directory")
+    parser.add_argument("--run", required=True, help="name of the run")
+    options = parser.parse_args(arguments)
+    try:
+        run_controller(RunDirectory(options.state.absolute(), options.run))
+    except CloudgavelError as error:
+        facts = "".join(f"  {label}: {value}\n" for label, value in error.facts)
+        sys.stderr.write(f"error: {error.message}\n{facts}")
+        return int(error.exit_code)
+    return int(ExitCode.DONE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Where a run keeps its things: one directory per run under the state directory.
+
+<state>/<run>/events.db        log, controller lease, requests
+<state>/<run>/store/           object store, unless the run names another
+<state>/<run>/rehearsal/       machines of a rehearsal
+<state>/<run>/controller.log   what the controller process said
+<state>/<run>.<run id>/        an earlier, finished run of the same name
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgavel.errors import UsageError
+from cloudgavel.store.database import Database
+from cloudgavel.store.fold import fold
+from cloudgavel.store.records import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of one run; nothing is made or opened by making one."""
+
+    state_directory: Path
+    name: str
+
+    @property
+    def root(self) -> Path:
+        """The run's own directory."""
+        return self.state_directory / self.name
+
+    @property
+    def database_path(self) -> Path:
+        """SQLite file of events, lease and requests."""
+        return self.root / "events.db"
+
+    @property
+    def log_path(self) -> Path:
+        """Output of the controller process."""
+        return self.root / "controller.log"
+
+    @property
+    def rehearsal_path(self) -> Path:
+        """State and scratch directories of rehearsed machines."""
+        return self.root / "rehearsal"
+
+    @property
+    def exists(self) -> bool:
+        """True when a run of this name was begun here."""
+        return self.database_path.exists()
+
+    def store_url(self, asked_for: str | None) -> str:
+        """URL of the run's object store."""
+        return asked_for if asked_for is not None else (self.root / "store").absolute().as_uri()
+
+    def open_database(self) -> Database:
+        """Open the run's database, making the directory where needed."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        return Database.at(self.database_path)
+
+    def put_aside(self, run_id: str) -> Path:
+        """Rename the directory of a finished run; returns where it is now."""
+        target = self.state_directory / f"{self.name}.{run_id}"
+        number = 1
+        while target.exists():
+            number += 1
+            target = self.state_directory / f"{self.name}.{run_id}.{number}"
+        self.root.rename(target)
+        return target
+
+
+def known_runs(state_directory: Path) -> Sequence[RunDirectory]:
+    """Return every run that was begun under a state directory, newest first."""
+    if not state_directory.is_dir():
+        return []
+    found = [
+        RunDirectory(state_directory, path.name)
+        for path in state_directory.iterdir()
+        if (path / "events.db").exists()
+    ]
+    return sorted(found, key=lambda each: each.database_path.stat().st_mtime, reverse=True)
+
+
+def find_run(state_directory: Path, name: str | None) -> RunDirectory:
+    """Return the run of this name, or the newest one; ``UsageError`` when there is none."""
+    runs = known_runs(state_directory)
+    for run in runs:
+        if name is None or run.name == name:
+            return run
+    raise UsageError(
+        "there is no run here" if name is None else f"there is no run `{name}` here",
+        facts=[
+            ("state directory", str(state_directory)),
+            ("runs", ", ".join(run.name for run in runs) or "none"),
+        ],
+        hints=["start one: cloudgavel run jobs.yaml --budget 500"],
+    )
+
+
+def read_state(directory: RunDirectory) -> RunState:
+    """Fold a run's log from its database."""
+    database = directory.open_database()
+    try:
+        return fold(event for _, event in database.read())
+    finally:
+        database.close()
