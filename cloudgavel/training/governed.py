@@ -115,8 +115,9 @@ class GovernedLoop:
             if not control.stop and (control.run_to_step is None or step < control.run_to_step):
                 self._go_on()
                 return True
-            if self._save_error is None or not control.stop:
-                self._publish("paused")
+            # A stop that waits for a save that fails: still saving, with the reason told.
+            unsaved = control.stop and self._save_error is not None
+            self._publish("saving" if unsaved else "paused")
             self._wait_s(pause_s)
             pause_s = min(pause_s * 1.5, LAST_WAIT_S)
 
@@ -129,6 +130,7 @@ class GovernedLoop:
             limits.append(control.run_to_step)
         self._barrier = min(limits)
         self._look_at = now + LOOK_EVERY_S
+        self._retry_at = -math.inf
         if now >= self._publish_at:
             self._publish("running")
             self._publish_at = now + PUBLISH_EVERY_S
