@@ -50,6 +50,7 @@ from cloudgavel.providers.simulated.world import SimulatedWorld
 
 SCHEMA_VERSION = 1
 STATE_FILE = "rehearsal.json"
+_LIVE = (MachineState.PENDING, MachineState.RUNNING)
 _MOST_TELLINGS = 1000
 """Of one stretch of time: each but the last learns something of a process."""
 
@@ -299,7 +300,11 @@ class RehearsalWorld:
         remaining = set(story.channel.ready_instances())
         needed = dict.fromkeys([*self._model.channel.ready_instances(), *remaining])
         needed |= dict.fromkeys(member for target in targets for member in target.members)
-        instance_ids = sorted(set(needed) - self._dead)
+        instance_ids = sorted(
+            instance_id
+            for instance_id in set(needed) - self._dead
+            if self._model.provider.machine_state(instance_id) in _LIVE
+        )
         for instance_id in instance_ids:
             self._machine(instance_id).start(self._agent_command, self._environment)
         orders = {
@@ -500,10 +505,7 @@ class RehearsalWorld:
     def _end_machines_that_are_gone(self) -> None:
         for instance_id, machine in self._machines.items():
             state = self._model.provider.machine_state(instance_id)
-            if instance_id not in self._switched_off and state not in (
-                MachineState.PENDING,
-                MachineState.RUNNING,
-            ):
+            if instance_id not in self._switched_off and state not in _LIVE:
                 machine.end()
                 self._switched_off.add(instance_id)
 

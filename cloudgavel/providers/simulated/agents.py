@@ -89,6 +89,7 @@ class VirtualAgents:
             self._attempt_of(order, orders.instance_id)
         if orders.instance_id in self._ready:
             self._obey(orders, now_s)
+        self._settle(now_s)
         self._forget()
 
     def reports(self) -> Mapping[str, Report]:

@@ -180,6 +180,7 @@ class SimulatedCloud:
                 FailureKind.CAPACITY, "is not to be had now", request, "InsufficientCapacity"
             )
         rented = self._rent(offer, request, price)
+        self.advance_to(self._now_s)
         if self.faults.unanswered_launches > 0:
             self.faults.unanswered_launches -= 1
             raise self._refusal(FailureKind.UNREACHABLE, "got no answer", request, "Timeout")
@@ -232,6 +233,7 @@ class SimulatedCloud:
         self._tell(MachineChange(at_s=self._now_s, kind=ChangeKind.ENDING, instance_id=instance_id))
         rented.state = MachineState.TERMINATING
         rented.end_confirmed_at_s = self._now_s + self._habits.terminate_confirm_s
+        self.advance_to(self._now_s)
 
     # -- time -------------------------------------------------------------------------------
 
