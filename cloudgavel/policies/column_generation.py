@@ -136,7 +136,7 @@ def first_pairs(model: PlanningModel) -> BoolArray:
     """(m, R) pairs to begin with: the cheapest and the fastest pools of each job."""
     terms = model.terms
     chosen = np.zeros(terms.usable.shape, dtype=bool)
-    rows = np.arange(chosen.shape[0])[:, None]
+    rows = np.arange(len(chosen))[:, np.newaxis]
     by_cost = np.argsort(terms.usd_to_finish, axis=1, kind="stable")[:, :CHEAPEST_COUNT]
     by_time = np.argsort(terms.hours_to_finish, axis=1, kind="stable")[:, :FASTEST_COUNT]
     chosen[rows, by_cost] = True

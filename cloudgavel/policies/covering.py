@@ -118,9 +118,9 @@ class _Tally:
     def may_add(self, offer_id: str, added: int, *, fresh: int) -> bool:
         """Say whether ``added`` more instances fit all limits, ``fresh`` of them new."""
         offer = self.offers[offer_id]
-        if offer.new_limit is not None:
-            if len(self.new.get(offer_id, [])) + fresh > offer.new_limit:
-                return False
+        rented = len(self.new.get(offer_id, [])) + fresh
+        if offer.new_limit is not None and rented > offer.new_limit:
+            return False
         if not added:
             return True
         count = self.instances()
@@ -163,13 +163,11 @@ class _Tally:
         if number in self.new_exclusive.get(candidate.offer_id, set()):
             return False
         load = self.new[candidate.offer_id][number]
+        memory_gib = math.inf if offer.memory_gib is None else offer.memory_gib
         return (
             load[0] + candidate.gang_size <= offer.accelerators
             and (offer.vcpus is None or load[1] + candidate.vcpus <= offer.vcpus + 1e-9)
-            and (
-                offer.memory_gib is None
-                or load[2] + candidate.memory_gib <= offer.memory_gib + 1e-9
-            )
+            and load[2] + candidate.memory_gib <= memory_gib + 1e-9
         )
 
     def open_new(self, offer_id: str, *, exclusive: bool) -> int:

@@ -130,4 +130,4 @@ def _least_share_of_last(problem: AllocationProblem, model: PlanningModel) -> fl
     status = solve_cvxpy(cp_problem)
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE) or theta.value is None:
         return None
-    return float(max(theta.value, 0.0))
+    return max(float(theta.value), 0.0)

@@ -35,11 +35,10 @@ def cheapest_plan(
     if not any(todo):
         return nothing(problem, AllocationStatus.EMPTY, "no work is left", cost_usd=0.0)
     terms = pair_terms(problem, Purpose.PLAN, on_demand_only=on_demand_only)
+    has_pool = [bool(row.any()) for row in terms.usable]
     homeless = tuple(
         RelaxedPromise(job=job.name, promise="completion", reason="no pool can run it as asked")
-        for job, is_usable, has_work in zip(
-            problem.jobs, terms.usable.any(axis=1).tolist(), todo, strict=True
-        )
+        for job, is_usable, has_work in zip(problem.jobs, has_pool, todo, strict=True)
         if has_work and not is_usable
     )
     if not terms.usable.any():
