@@ -37,6 +37,20 @@ class ProcessGroup:
         """Return the leader's exit code (negative = its signal); ``None`` while it runs."""
         return self._leader.poll()
 
+    def group_lives(self) -> bool:
+        """Whether any process of the group is left, also after its leader ended.
+
+        A shell ends at SIGTERM at once while the script that it started is still saving.
+        """
+        self._reap_group()
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
     def signal(self, number: int) -> None:
         """Signal the whole group; a group that is gone is fine."""
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -80,7 +80,8 @@ class SignalledAttempt(JobAttempt):
             self._between_processes()
             return
         exit_code = self.process.exit_code()
-        if exit_code is not None:
+        gone = exit_code is not None and not (self._ending and self.process.group_lives())
+        if exit_code is not None and gone:
             self._process_ended(exit_code)
         elif self._ending is not None:
             if now_s >= self._end_deadline_s:

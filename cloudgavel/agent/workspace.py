@@ -12,6 +12,8 @@ from cloudgavel.messages.orders import JobOrder
 from cloudgavel.objects.store import ObjectStore
 
 _LEFT_OUT = {".git", ".cloudgavel", "__pycache__", ".venv", "node_modules"}
+_OURS = ("agent.lock", ".cloudgavel-store")
+"""A directory that holds one of these is an agent's or a store's: never a part of a job's code."""
 
 
 class SetupFailed(CloudgavelError):
@@ -110,12 +112,13 @@ def _unpacked(key: str, store: ObjectStore, scratch: Path) -> Path:
 def _copy(source: Path, target: Path, *, left_out: Iterable[str]) -> None:
     skipped = {os.path.normpath(source / item) for item in left_out}
 
+    def skip(path: str) -> bool:
+        return os.path.normpath(path) in skipped or any(
+            os.path.exists(os.path.join(path, mark)) for mark in _OURS
+        )
+
     def ignore(directory: str, names: list[str]) -> set[str]:
-        return {
-            name
-            for name in names
-            if name in _LEFT_OUT or os.path.normpath(os.path.join(directory, name)) in skipped
-        }
+        return {name for name in names if name in _LEFT_OUT or skip(os.path.join(directory, name))}
 
     shutil.copytree(source, target, symlinks=True, ignore=ignore)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cloudgavel.agent.process import end_leftovers
 from cloudgavel.messages import layout
 from cloudgavel.messages.codec import decode_report, encode_lease, encode_orders
 from cloudgavel.messages.orders import JobOrder, Orders, Verb
@@ -163,10 +164,4 @@ def rigs(root: Path) -> Iterator[Callable[..., Rig]]:
                 if rig.agent.poll() is None:
                     os.kill(rig.agent.pid, 9)
                 rig.agent.wait()
-            subprocess.run(
-                [
-                    *(sys.executable, "-m", "cloudgavel.agent", "--end-leftovers"),
-                    *("--scratch", str(rig.scratch)),
-                ],
-                check=True,
-            )
+            end_leftovers(rig.scratch)

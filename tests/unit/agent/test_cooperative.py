@@ -179,6 +179,18 @@ def test_a_failing_setup_ends_the_attempt_with_its_code(rig: Rig) -> None:
     assert job.last_lines == ("no such package",)
 
 
+def test_a_workdir_that_holds_the_store_and_the_scratch_is_copied_without_them(rig: Rig) -> None:
+    rig.code = rig.root
+    (rig.root / "counter.py").write_text((rig.root / "code" / "counter.py").read_text())
+    rig.start()
+    rig.order(an_order(rig, run_to_step=3))
+    rig.wait_paused(3)
+    copy = rig.scratch / "jobs/job/attempt-000001/work"
+    assert (copy / "code").is_dir()
+    assert not (copy / "store").exists()
+    assert not (copy / "scratch" / "i-1").exists()
+
+
 def test_only_rank_0_of_a_gang_saves(make_rig: object) -> None:
     first, second = make_rig(), make_rig(instance="i-2")  # type: ignore[operator]
     for rank, rig in enumerate((first, second)):

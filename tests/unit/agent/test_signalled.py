@@ -57,6 +57,23 @@ def test_stop_saves_by_sigterm_and_the_next_attempt_resumes(rig: Rig) -> None:
     assert first_line == f"step {real + 1}".encode()
 
 
+def test_a_script_behind_a_shell_has_time_to_save(rig: Rig) -> None:
+    """The shell dies of SIGTERM at once; the script it started is still writing then."""
+    slow = (
+        (rig.code / "signalled.py")
+        .read_text()
+        .replace("if told:", "if told:\n        time.sleep(0.3)")
+    )
+    (rig.code / "signalled.py").write_text(slow)
+    command = "true && python signalled.py 200; true"
+    rig.start()
+    rig.order(a_signalled_order(rig, command=command, run_to_step=20))
+    rig.wait_paused(20)
+    rig.order(a_signalled_order(rig, command=command, run_to_step=20, verb=Verb.STOP))
+    job = rig.wait_job(lambda job: job.state is ProcessState.STOPPED)
+    assert (job.saved_step, job.save_error) == (20, None)
+
+
 def test_a_save_ends_it_takes_its_directory_and_starts_it_again(rig: Rig) -> None:
     rig.start()
     rig.order(a_signalled_order(rig, run_to_step=60, save_at_steps=(25,)))
