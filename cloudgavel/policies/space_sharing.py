@@ -1,0 +1,218 @@
+"""Space sharing without building all pairs: classes of jobs, and column generation.
+
+Jobs with equal rates, kind and goal are one group (``groups_of``), so with k kinds there are about
+k^2 R / 2 combinations whatever the number of jobs is: then all of them that are worth something
+are stated at once. When jobs differ by rank, steps or history, the program starts from every job
+alone and each job's best partner, and the duals price all missing pairs (vectorised, a pool at a
+time): the best of each job enter until no missing pair can improve the objective by more than
+``GAP_SHARE``. Nothing of size m^2 is kept between rounds.
+
+A pair whose retained shares add to 1 or less is dominated by giving its accelerators to one job
+and then to the other, and never enters.
+"""
+
+import numpy as np
+
+from cloudgavel.policies.fixed.cluster import Cluster
+from cloudgavel.policies.fixed.columns import Columns, joined
+from cloudgavel.policies.fixed.share_program import Rows, ShareProgram
+from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
+from cloudgavel.policies.sharing import PairSharing
+from cloudgavel.policies.solve import LinearAnswer
+from cloudgavel.policies.solve_interior import solve_share_program
+
+ALL_PAIRS_UP_TO = 4_000
+"""Undominated pairs of groups that are stated at once."""
+GAP_SHARE = 2e-7
+"""Of the objective: what missing pairs may be worth together when pricing stops."""
+ROUND_LIMIT = 60
+BLOCK_CELLS = 1 << 22
+
+
+def solve_with_pairs(
+    cluster: Cluster, program: ShareProgram
+) -> tuple[Columns, LinearAnswer, Rows, int]:
+    """Solve a share program over single jobs and pairs.
+
+    Returns the columns (scaled rates), the answer over them, where its rows are, and the rounds.
+    """
+    sharing = cluster.problem.sharing
+    columns = program.singles
+    if sharing is None or program.groups.kind is None:
+        built, rows = program.build(columns)
+        return columns, solve_share_program(built), rows, 1
+    pricer = _Pricer(program, sharing)
+    few = pricer.all_pairs(ALL_PAIRS_UP_TO)
+    if few is not None:
+        columns = joined(columns, few)
+        built, rows = program.build(columns)
+        return columns, solve_share_program(built), rows, 1
+
+    columns = joined(columns, pricer.best_partners())
+    rounds = 0
+    while True:
+        rounds += 1
+        built, rows = program.build(columns)
+        answer = solve_share_program(built)
+        if not answer.is_usable or answer.row_duals is None or rounds >= ROUND_LIMIT:
+            return columns, answer, rows, rounds
+        new, most = pricer.price(answer, rows, columns)
+        room = pricer.pairs_at_a_time(answer)
+        if not new.count or most * room <= GAP_SHARE * max(abs(answer.objective or 0.0), 1e-9):
+            return columns, answer, rows, rounds
+        columns = joined(columns, new)
+
+
+class _Pricer:
+    """Finds the pairs that a program lacks; holds nothing larger than a block of pairs."""
+
+    def __init__(self, program: ShareProgram, sharing: PairSharing) -> None:
+        assert program.groups.kind is not None
+        self._program = program
+        self._sharing = sharing
+        self._kind: IntArray = program.groups.kind
+        self._rate = program.groups.rate / program.scale.rate[:, None]
+        self._alone: BoolArray = program.groups.members < 2
+        self._pool_count = int(self._rate.shape[1])
+
+    def _members(self, pool: int) -> IntArray:
+        """Groups that may share in a pool."""
+        found = np.flatnonzero((self._rate[:, pool] > 0) & (self._kind >= 0))
+        return np.asarray(found, dtype=np.int64)
+
+    def _retained(self, one: IntArray, other: IntArray, pool: int) -> FloatArray:
+        """(a, b) what groups ``one`` keep beside groups ``other``; NaN = cannot share."""
+        kinds = self._sharing.retained_share[:, :, pool]
+        return np.asarray(kinds[self._kind[one][:, None], self._kind[other][None, :]])
+
+    def _blocks(self, members: IntArray) -> list[IntArray]:
+        size = max(1, BLOCK_CELLS // max(1, members.size))
+        return [members[at : at + size] for at in range(0, members.size, size)]
+
+    def _pairs(self, first: IntArray, second: IntArray, pool: int) -> Columns:
+        kinds = self._sharing.retained_share[:, :, pool]
+        one, other = self._kind[first], self._kind[second]
+        return Columns(
+            first=first,
+            second=second,
+            pool=np.full(first.size, pool, dtype=np.int64),
+            rate_first=self._rate[first, pool] * kinds[one, other],
+            rate_second=self._rate[second, pool] * kinds[other, one],
+        )
+
+    def _worth_having(self, block: IntArray, members: IntArray, pool: int) -> BoolArray:
+        """(a, b) pairs that exist, in one order, and are not dominated by taking turns."""
+        together = self._retained(block, members, pool) + self._retained(members, block, pool).T
+        known = np.nan_to_num(together, nan=0.0) > 1.0
+        known &= block[:, None] <= members[None, :]
+        known &= (block[:, None] != members[None, :]) | ~self._alone[block][:, None]
+        return np.asarray(known, dtype=bool)
+
+    def all_pairs(self, limit: int) -> Columns | None:
+        """Every undominated pair, or ``None`` if there are more than ``limit``."""
+        found: list[Columns] = []
+        total = 0
+        for pool in range(self._pool_count):
+            members = self._members(pool)
+            for block in self._blocks(members):
+                one, other = np.nonzero(self._worth_having(block, members, pool))
+                total += one.size
+                if total > limit:
+                    return None
+                found.append(self._pairs(block[one], members[other], pool))
+        return _all(found)
+
+    def best_partners(self) -> Columns:
+        """Each group's partner with which both keep most, pool by pool."""
+        found: list[Columns] = []
+        for pool in range(self._pool_count):
+            members = self._members(pool)
+            for block in self._blocks(members):
+                worth = self._worth_having(block, members, pool)
+                together = (
+                    self._retained(block, members, pool) + self._retained(members, block, pool).T
+                )
+                score = np.where(worth, together, -np.inf)
+                found.append(self._best_of_rows(score, block, members, pool, 0.0))
+        return _all(found)
+
+    def price(self, answer: LinearAnswer, rows: Rows, present: Columns) -> tuple[Columns, float]:
+        """The most profitable missing pairs, and the profit per unit of the best one."""
+        duals = answer.row_duals
+        assert duals is not None
+        wanted = self._program.wanted
+        level = np.where(rows.level >= 0, duals[rows.level], 0.0)
+        per_rate = wanted.gain + np.maximum(level, 0.0)
+        time = np.minimum(duals[rows.time], 0.0)
+        per_pool = self._program.limit_matrix.T @ np.minimum(duals[rows.limit], 0.0)
+        if wanted.pool_cost is not None:
+            per_pool += wanted.pool_cost * (duals[rows.cost] if rows.cost >= 0 else -1.0)
+        found: list[Columns] = []
+        most = 0.0
+        for pool in range(self._pool_count):
+            members = self._members(pool)
+            worth = per_rate * self._rate[:, pool]
+            for block in self._blocks(members):
+                profit = self._retained(block, members, pool) * worth[block][:, None]
+                profit += self._retained(members, block, pool).T * worth[members][None, :]
+                profit += time[block][:, None]
+                profit += (time[members] + per_pool[pool])[None, :]
+                out = np.isnan(profit) | (block[:, None] > members[None, :])
+                out |= (block[:, None] == members[None, :]) & self._alone[block][:, None]
+                profit[out] = -np.inf
+                if profit.size:
+                    most = max(most, float(profit.max()))
+                    found.append(self._best_of_rows(profit, block, members, pool, 1e-12))
+        return _without(_all(found), present, self._program.groups.count, self._pool_count), most
+
+    def pairs_at_a_time(self, answer: LinearAnswer) -> float:
+        """An upper bound on how many pairs run at once (scaled)."""
+        room = float(self._program.members.sum()) / 2
+        sizes, matrix = self._program.limit_sizes, self._program.limit_matrix
+        if sizes.size and (matrix.sum(axis=0) > 0).all():
+            least = np.array([row[row > 0].min() if (row > 0).any() else np.inf for row in matrix])
+            room = min(room, float((sizes / least).sum()))
+        if self._program.wanted.ratio and answer.values is not None:
+            room *= max(float(answer.values[-1]), 0.0)
+        return room
+
+    def _best_of_rows(
+        self, score: FloatArray, block: IntArray, members: IntArray, pool: int, least: float
+    ) -> Columns:
+        """The best partner of every row and of every column with a score above ``least``."""
+        if not score.size:
+            nothing = np.zeros(0, dtype=np.int64)
+            return self._pairs(nothing, nothing, pool)
+        across, down = score.argmax(axis=1), score.argmax(axis=0)
+        one = np.concatenate([np.arange(block.size), down])
+        other = np.concatenate([across, np.arange(members.size)])
+        good = score[one, other] > least
+        cell = np.unique(one[good] * members.size + other[good])
+        return self._pairs(block[cell // members.size], members[cell % members.size], pool)
+
+
+def _all(parts: list[Columns]) -> Columns:
+    names = ("first", "second", "pool", "rate_first", "rate_second")
+    kinds = (np.int64, np.int64, np.int64, np.float64, np.float64)
+    joined_parts = {
+        name: np.concatenate([np.zeros(0, dtype=kind), *(getattr(part, name) for part in parts)])
+        for name, kind in zip(names, kinds, strict=True)
+    }
+    return Columns(**joined_parts)
+
+
+def _without(new: Columns, present: Columns, group_count: int, pool_count: int) -> Columns:
+    """The new columns that are not there yet."""
+
+    def key(columns: Columns) -> IntArray:
+        pair = columns.first * (group_count + 1) + columns.second + 1
+        return np.asarray(pair * pool_count + columns.pool, dtype=np.int64)
+
+    fresh = np.flatnonzero(~np.isin(key(new), key(present)))
+    return Columns(
+        first=new.first[fresh],
+        second=new.second[fresh],
+        pool=new.pool[fresh],
+        rate_first=new.rate_first[fresh],
+        rate_second=new.rate_second[fresh],
+    )
