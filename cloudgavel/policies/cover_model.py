@@ -30,7 +30,7 @@ CANDIDATES_IN_LARGE_MODELS = 8
 LIVE_PLACES_IN_LARGE_MODELS = 3
 TIE_BONUS_SHARE = 1e-3
 """Of an optional job's value: breaking even means run."""
-LEFT_OUT_FACTOR = 100.0
+LEFT_OUT_FACTOR = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,18 @@ def build_cover_model(
                 if live.free_accelerators >= offer.accelerators:
                     live_exclusive[live.instance_id] = rows.column(0.0)
 
-    # Options of jobs.
+    # Options of jobs. Leaving one out that must progress costs more than any place.
+    dearest = max(
+        (
+            (offers[c.offer_id].usd_per_hour * hours + offers[c.offer_id].start_usd)
+            * _count(c, offers[c.offer_id])
+            + c.change_over_usd
+            + max(c.rent_beyond_usd, 0.0)
+            for job in jobs
+            for c in fitting[job.name]
+        ),
+        default=0.0,
+    )
     for job in jobs:
         before = len(options)
         reward_free = job.must_progress
@@ -266,15 +277,8 @@ def build_cover_model(
             continue
         entries = [(option.column, 1.0) for option in own]
         if job.must_progress:
-            dearest = max(
-                offers[c.offer_id].usd_per_hour * hours * _count(c, offers[c.offer_id])
-                + offers[c.offer_id].start_usd * _count(c, offers[c.offer_id])
-                + c.change_over_usd
-                + max(c.rent_beyond_usd, 0.0)
-                for c in fitting[job.name]
-            )
-            weight = max(job.weight, 1e-3)
-            entries.append((rows.column(LEFT_OUT_FACTOR * (dearest + 1.0) * weight), 1.0))
+            price = LEFT_OUT_FACTOR * (dearest + 1.0) * max(job.weight, 1e-3)
+            entries.append((rows.column(price), 1.0))
             rows.row(entries, 1.0, 1.0)
         else:
             rows.row(entries, -math.inf, 1.0)

@@ -66,7 +66,7 @@ def cover(request: CoverRequest) -> CoverAnswer:
     assert model is not None
     small = exact is not None
     answer = solve_integer(
-        model.program, relative_gap=1e-6 if small else 1e-4, node_limit=5000 if small else 200
+        model.program, relative_gap=1e-9 if small else 1e-4, node_limit=5000 if small else 200
     )
     if answer.values is None:
         return _greedy(request, f"the solver failed ({answer.message})")
