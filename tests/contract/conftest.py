@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.contract import harness
 from tests.contract.harness import VirtualHarness
 

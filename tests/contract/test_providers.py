@@ -1,12 +1,12 @@
 """What every provider promises (``providers/base.py``); one suite for all of them."""
 
 import pytest
-from tests.contract.harness import RUN_ID, START_AT_S, a_request, an_offer, by_id
 
 from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.providers.base import EndReason, MachineState, Quota
 from cloudgavel.providers.failures import CallFailed, FailureKind, LaunchFailed
 from cloudgavel.providers.simulated.habits import CloudHabits
+from tests.contract.harness import RUN_ID, START_AT_S, a_request, an_offer, by_id
 
 LONG_S = 5_000.0
 A, B, C = (an_offer(zone=f"use1-az{n}") for n in (1, 2, 3))
@@ -207,9 +207,7 @@ def test_a_quota_refuses_without_a_call_and_names_itself(make_cloud):
 
 
 def test_a_quota_counts_over_offers_until_an_end_is_confirmed(make_cloud):
-    quota = Quota(
-        name="vcpus", limit=16.0, units_per_instance={A.offer_id: 8.0, B.offer_id: 8.0}
-    )
+    quota = Quota(name="vcpus", limit=16.0, units_per_instance={A.offer_id: 8.0, B.offer_id: 8.0})
     cloud = make_cloud(A, B, C, quotas=[quota])
     assert list(cloud.provider.quotas()) == [quota]
     first = cloud.provider.launch(a_request(A, token="1"))

@@ -65,6 +65,11 @@ class Machine:
             self._pid, self._child = found[0], None
         return True
 
+    @property
+    def was_started(self) -> bool:
+        """Whether anybody ever started its agent."""
+        return self.scratch.is_dir()
+
     def alive(self) -> bool:
         """Whether the agent's process lives."""
         if self._child is not None:

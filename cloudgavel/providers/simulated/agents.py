@@ -1,32 +1,19 @@
 """What agents and their jobs would do with the orders they get, in virtual time."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgavel.messages.codec import from_plain, to_plain
-from cloudgavel.messages.orders import JobOrder, Orders, RehearsalTerms, Verb
-from cloudgavel.messages.report import JobReport, Notice, ProcessState, Report
+from cloudgavel.messages.orders import JobOrder, Orders, Verb
+from cloudgavel.messages.report import Notice, Report
 from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.simulated.attempt import Attempt, Failure, Happening, Phase
-from cloudgavel.providers.simulated.cloud import ChangeKind, MachineChange, SimulatedCloud
-
-_NEVER_S = 1e15
-"""Stands for a save period without end: infinity is not JSON."""
+from cloudgavel.providers.simulated.cloud import SimulatedCloud
+from cloudgavel.providers.simulated.rented import ChangeKind, MachineChange
+from cloudgavel.providers.simulated.wire import checked_order, job_report
 
 AttemptKey = tuple[str, int]
-
-_STATES = {
-    Phase.WAITING: ProcessState.STARTING,
-    Phase.STARTING: ProcessState.STARTING,
-    Phase.STEPPING: ProcessState.RUNNING,
-    Phase.SAVING: ProcessState.SAVING,
-    Phase.HOLDING: ProcessState.SAVING,
-    Phase.STOPPED: ProcessState.STOPPED,
-    Phase.EXITED: ProcessState.EXITED,
-    Phase.LOST: ProcessState.STOPPED,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +62,7 @@ class VirtualAgents:
         known = self._orders.get(orders.instance_id)
         if known is not None and orders.sequence <= known.sequence:
             return
-        orders = replace(orders, jobs=tuple(_checked(order) for order in orders.jobs))
+        orders = replace(orders, jobs=tuple(checked_order(order) for order in orders.jobs))
         now_s = self._cloud.now_s()
         self._settle(now_s)
         if self._cloud.machine_state(orders.instance_id) in (
@@ -394,51 +381,12 @@ class VirtualAgents:
 
     def _report(self, instance_id: str, at_s: float) -> Report:
         orders = self._orders.get(instance_id)
-        jobs = []
-        for attempt in self._attempts_on(instance_id):
-            steps = attempt.phase in (Phase.STEPPING, Phase.SAVING)
-            jobs.append(
-                JobReport(
-                    job=attempt.job,
-                    attempt=attempt.attempt,
-                    state=_STATES[attempt.phase],
-                    step=attempt.step_at(at_s),
-                    restored_step=attempt.restored_step,
-                    saved_step=attempt.saved_step,
-                    save_sequence_done=attempt.sequence_done,
-                    save_error=attempt.save_error,
-                    exit_code=attempt.exit_code,
-                    steps_per_s=attempt.terms.steps_per_s if steps else None,
-                    error=attempt.error,
-                )
-            )
         return Report(
             run_id="" if orders is None else orders.run_id,
             instance_id=instance_id,
             sequence_seen=0 if orders is None else orders.sequence,
             heartbeat_at_s=at_s,
             agent_pid=0,
-            jobs=tuple(jobs),
+            jobs=tuple(job_report(item, at_s) for item in self._attempts_on(instance_id)),
             notice=self._ready.get(instance_id),
         )
-
-
-def _checked(order: JobOrder) -> JobOrder:
-    terms = order.rehearsal
-    if terms is None:
-        raise ValueError(f"the order for {order.job} has no rehearsal terms")
-    if not (terms.steps_per_s > 0 and math.isfinite(terms.steps_per_s)):
-        raise ValueError(f"{order.job} cannot run at {terms.steps_per_s} steps/s")
-    if not (0 <= terms.restore_s < math.inf and 0 <= terms.save_s < math.inf):
-        raise ValueError(f"{order.job} needs finite times for restore and save")
-    period_s = terms.save_every_s
-    if math.isnan(period_s) or period_s <= 0:
-        raise ValueError(f"{order.job} cannot save every {period_s} s")
-    if period_s > _NEVER_S:
-        terms = RehearsalTerms(
-            steps_per_s=terms.steps_per_s,
-            restore_s=terms.restore_s,
-            save_s=terms.save_s,
-            save_every_s=_NEVER_S,
-        )
-    return replace(order, rehearsal=terms)

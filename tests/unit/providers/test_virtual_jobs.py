@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from tests.contract.harness import RUN_ID, START_AT_S, ScriptedMarket, a_request, an_offer
-from tests.unit.providers.stories import a_job, job_of, orders
 
 from cloudgavel.messages.orders import RehearsalTerms, Verb
 from cloudgavel.messages.report import ProcessState
@@ -12,6 +10,8 @@ from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.providers.simulated.world import SimulatedWorld
+from tests.contract.harness import RUN_ID, START_AT_S, ScriptedMarket, a_request, an_offer
+from tests.unit.providers.stories import a_job, job_of, orders
 
 AWS = an_offer()
 GCP = an_offer(provider="gcp", zone="us-central1-a")

@@ -5,8 +5,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contract.harness import RUN_ID, START_AT_S, ScriptedMarket, a_request, an_offer
-from tests.unit.providers.stories import a_job, orders, snapshot
 
 from cloudgavel.messages.orders import RehearsalTerms, Verb
 from cloudgavel.messages.report import ProcessState
@@ -15,6 +13,8 @@ from cloudgavel.providers.failures import LaunchFailed
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.providers.simulated.world import SimulatedWorld
+from tests.contract.harness import RUN_ID, START_AT_S, ScriptedMarket, a_request, an_offer
+from tests.unit.providers.stories import a_job, orders, snapshot
 
 OFFERS = (
     an_offer(),
@@ -70,9 +70,7 @@ class Player:
     def __init__(self, market: ScriptedMarket, job_terms: RehearsalTerms) -> None:
         self.market, self.terms = market, job_terms
         self.habits = CloudHabits(list_lag_s=5.0)
-        cloud = SimulatedCloud(
-            offers=OFFERS, market=market, now_s=START_AT_S, habits=self.habits
-        )
+        cloud = SimulatedCloud(offers=OFFERS, market=market, now_s=START_AT_S, habits=self.habits)
         self.world = SimulatedWorld(cloud)
         self.sequence = self.attempt = 0
         self.orders: dict[str, tuple[Any, ...]] = {}
