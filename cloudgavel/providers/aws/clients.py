@@ -41,7 +41,10 @@ class AwsClients:
     """
 
     def __init__(
-        self, make: ClientMaker | None = None, *, on_call: Callable[[CallRecord], None] | None = None
+        self,
+        make: ClientMaker | None = None,
+        *,
+        on_call: Callable[[CallRecord], None] | None = None,
     ) -> None:
         """``make`` replaces boto3's default session; ``on_call`` hears of every call."""
         self._make = make or default_maker()
