@@ -77,7 +77,7 @@ def a_job(
     spec: dict[str, Any] | None = None,
     **changes: Any,
 ) -> JobView:
-    """A waiting job; ``deadline_in_s`` counts from ``NOW_S``, ``spec`` changes its specification."""
+    """A waiting job; ``deadline_in_s`` counts from ``NOW_S``, ``spec`` changes its spec."""
     asked = a_spec(name, steps=steps, on=on, **(spec or {}))
     known = rates or {label: RATES[label] for label in on.split()}
     fields: dict[str, Any] = {
@@ -94,9 +94,7 @@ def a_job(
 def on_machine(job: JobView, *instances: Instance, **changes: Any) -> JobView:
     """The job, running on these instances since its start."""
     request = next(
-        each
-        for each in job.spec.accelerators
-        if each.accelerator == instances[0].offer.accelerator
+        each for each in job.spec.accelerators if each.accelerator == instances[0].offer.accelerator
     )
     fields: dict[str, Any] = {
         "phase": JobPhase.RUNNING,
@@ -186,9 +184,7 @@ class GreedyPolicy:
     source = "tests"
 
     def allocate(self, problem: AllocationProblem) -> Allocation:
-        return replace(
-            greedy_allocation(problem, ""), status=AllocationStatus.OPTIMAL, message=""
-        )
+        return replace(greedy_allocation(problem, ""), status=AllocationStatus.OPTIMAL, message="")
 
 
 class FailingPolicy:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.change_over import restore_s, useful_minimum_s
+from cloudgavel.mechanism.change_over import restore_s, stop_s, useful_minimum_s
 from cloudgavel.mechanism.columns import Column
 from cloudgavel.mechanism.guards.promises import Promises
 from cloudgavel.mechanism.guards.safety_net import (
@@ -18,7 +18,7 @@ from cloudgavel.mechanism.guards.safety_net import (
 )
 from cloudgavel.mechanism.packing import Machine, Room, fits_on, machines_of, zone_groups
 from cloudgavel.mechanism.purse import Purse
-from cloudgavel.mechanism.situation import Situation
+from cloudgavel.mechanism.situation import Situation, usd
 from cloudgavel.mechanism.state import JobView
 from cloudgavel.mechanism.wants import Want
 from cloudgavel.pricing.offer import Offer
@@ -82,6 +82,7 @@ class _Assigner:
     ) -> None:
         self._situation = situation
         self._wants = wants
+        self._promises = promises
         self._promised = frozenset(promises.held)
         self._moves = moves
         self._on_demand_now = on_demand_now
@@ -110,6 +111,12 @@ class _Assigner:
         self._unplaced = going
         for name in going:
             self._go(name)
+        if not self._answer.placements:
+            # A plan that starts everything later while nothing runs would wait for ever.
+            for name in going:
+                if self._answer.waits.get(name) == reasons.HELD_BACK:
+                    del self._answer.waits[name]
+                    self._go(name, at_any_rate=True)
         for name, reason in self._situation.refused.items():
             self._answer.waits[name] = reason
         return self._answer
@@ -146,21 +153,43 @@ class _Assigner:
         self._answer.placements[job.spec.name] = stay_of(self._situation, self._machines, job)
 
     def _pay_for_stays(self) -> None:
-        """Machines without promised jobs are kept as long as free money pays for this round."""
-        state = self._situation.state
-        unpromised: list[tuple[tuple[int, float, float, str], Machine]] = []
-        for machine in self._machines.values():
+        """Machines whose jobs are neither promised nor paid for to the end are let go.
+
+        The one job that may use up the rest of the money keeps its machine as long as the rest
+        pays for this round or, at the end, for a useful part of it.
+        """
+        paid = self._promised | self._promises.funded
+        for machine in list(self._machines.values()):
             here = [name for name in machine.seats if name in self._answer.placements]
-            if not here or any(name in self._promised for name in here):
+            if not here or any(name in paid for name in here):
                 continue
-            unpromised.append((min(self._rank(name) for name in here), machine))
-        span_s = state.round_s + state.rules.terminate_confirm_s
-        for _, machine in sorted(unpromised, key=lambda each: (each[0], each[1].machine_id)):
-            if not self._purse.keep(machine, span_s):
-                for name in list(machine.seats):
-                    if self._answer.placements.pop(name, None) is not None:
-                        self._answer.stops[name] = reasons.MONEY_FOR_PROMISES
-                        self._answer.short_of_money.add(name)
+            rest_usd = self._promises.partial_usd if self._promises.partial in here else 0.0
+            rules = self._situation.state.rules
+            longest_s = max(stop_s(self._situation.job(name), rules) for name in here)
+            if usd(machine.usd_per_hour, rules.terminate_confirm_s + longest_s) <= rest_usd:
+                continue
+            for name in here:
+                self._answer.placements.pop(name)
+                self._answer.stops[name] = reasons.MONEY_FOR_OTHERS
+                self._answer.short_of_money.add(name)
+
+    def _is_paid(self, name: str) -> bool:
+        """Promised, paid for to the end, or the one that may use up the rest."""
+        return (
+            name in self._promised
+            or name in self._promises.funded
+            or name == self._promises.partial
+        )
+
+    def _limit_usd(self, name: str) -> float | None:
+        """What a job may spend of the free money; ``None`` for promised ones (no such limit)."""
+        if name in self._promised:
+            return None
+        if name in self._promises.funded:
+            return self._purse.free_usd
+        if name == self._promises.partial:
+            return min(self._purse.free_usd, self._promises.partial_usd)
+        return 0.0
 
     # --- going -------------------------------------------------------------------------------
 
@@ -181,7 +210,7 @@ class _Assigner:
         """Keep what was launched for a job (or what it is on its way to) for it."""
         name = job.spec.name
         mine = self._intended(job)
-        if not mine:
+        if not mine or not self._is_paid(name):
             return False
         row = self._situation.row(name)
         order = [*self._wants[name].columns, *self._situation.options(row)]
@@ -200,7 +229,7 @@ class _Assigner:
                     return True
         return False
 
-    def _go(self, name: str) -> None:
+    def _go(self, name: str, *, at_any_rate: bool = False) -> None:
         """Find a place for a job that has none, or whose place it must or should leave."""
         job = self._situation.job(name)
         state = self._situation.state
@@ -222,7 +251,7 @@ class _Assigner:
         else:
             columns = list(want.columns)
             reason = "cheapest place now"
-            if not columns and not want.later:
+            if not columns and (at_any_rate or not want.later):
                 # The plan has no money or no time for all of it: as far as it goes.
                 columns = self._cheapest_first(name)
                 reason = "as far as the money and the quotas left go"
@@ -305,7 +334,7 @@ class _Assigner:
                     continue
             for group in self._groups(each, job):
                 paid = all(not item.idle for item in group)
-                if not paid and column not in wanted:
+                if not paid and (column not in wanted or not self._is_paid(job.spec.name)):
                     continue
                 rent = 0.0 if paid else each.alone_usd_per_hour / float(rates[column])
                 waiting = 0.0 if all(item.ready for item in group) else 1.0
@@ -349,9 +378,14 @@ class _Assigner:
     def _launch(self, job: JobView, columns: list[int], reason: str, *, widen: bool) -> str | None:
         """Rent the first column that has room and can be paid; the refusal's reason otherwise."""
         name = job.spec.name
-        promised = name in self._promised
+        limit_usd = self._limit_usd(name)
         refusal = reasons.NO_QUOTA
-        for column in self._by_real_rent(job, columns) if widen else columns:
+        order = self._by_real_rent(job, columns) if widen else columns
+        # Only tried when the money does not pay for the better ones.
+        smaller = [each for each in self._cheapest_first(name) if each not in order]
+        for column in [*order, *(smaller if widen else ())]:
+            if column in smaller and refusal == reasons.NO_QUOTA:
+                break
             each = self._situation.columns[column]
             offers = [
                 offer
@@ -372,11 +406,12 @@ class _Assigner:
                 useful_minimum_s(self._situation.state, each.sample, job),
                 self._finish_at_s(job, column, boots=True) - self._situation.state.now_s,
             )
-            if not self._purse.affords(machines, job, useful_s, promised=promised):
-                refusal = reasons.OUT_OF_MONEY
+            if not self._purse.affords(machines, job, useful_s, limit_usd):
+                unpaid = name not in self._promised | self._promises.funded
+                refusal = reasons.MONEY_FOR_OTHERS if unpaid else reasons.OUT_OF_MONEY
                 self._answer.short_of_money.add(name)
                 continue
-            self._purse.launch(machines, job, useful_s, promised=promised)
+            self._purse.launch(machines, job, useful_s, limit_usd)
             for machine in machines:
                 self._machines[machine.machine_id] = machine
                 self._answer.launches.append(machine)
@@ -447,6 +482,7 @@ class _Assigner:
             name != job.spec.name
             and name not in self._answer.placements
             and name not in self._answer.waits
+            and (name in self._promised or name in self._promises.funded)
             and column in self._wants[name].columns
             for name in self._unplaced
         )

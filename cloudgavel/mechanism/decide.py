@@ -130,9 +130,19 @@ def _ask(
 
 
 def _standing_usd(situation: Situation, money: float | None) -> float:
-    """What ending everything now would still cost."""
+    """What ending the machines that no job uses would still cost.
+
+    The end of a machine in use is part of what its jobs cost.
+    """
+    used = {each for job in situation.active for each in (*job.instance_ids, *job.move_to)}
+    names = set(situation.rows)
+    used.update(
+        each.instance_id for each in situation.state.instances if names & set(each.intended_jobs)
+    )
     purse = Purse(situation, money, 0.0)
-    return committed_usd(purse.liabilities.values(), 0.0, 0.0)
+    return committed_usd(
+        (each for key, each in purse.liabilities.items() if key not in used), 0.0, 0.0
+    )
 
 
 def _released_by_policy(

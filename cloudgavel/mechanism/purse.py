@@ -12,7 +12,7 @@ from cloudgavel.mechanism.guards.reserve import (
     liability_of_launch,
 )
 from cloudgavel.mechanism.packing import Machine
-from cloudgavel.mechanism.situation import Situation, usd
+from cloudgavel.mechanism.situation import Situation
 from cloudgavel.mechanism.state import JobView
 
 
@@ -47,36 +47,28 @@ class Purse:
         return self._situation.state.rules.wake_lag_s
 
     def affords(
-        self, machines: Iterable[Machine], job: JobView, useful_s: float, *, promised: bool
+        self, machines: Iterable[Machine], job: JobView, useful_s: float, limit_usd: float | None
     ) -> bool:
         """Whether launching these machines leaves enough for a useful stay of the job on them.
 
-        Everything that lives now is assumed to live as long. Jobs without a promise pay from the
-        free money only.
+        Everything that lives now is assumed to live as long. ``limit_usd`` bounds the rent of the
+        stay for jobs without a promise; ``None`` = promised, only the hard rule counts.
         """
         new = [self._liability(each, job) for each in machines]
         everything = [*self.liabilities.values(), *new]
         if committed_usd(everything, useful_s, self.lag_s) > self.money_usd:
             return False
-        return promised or committed_usd(new, useful_s, self.lag_s) <= self.free_usd
+        return limit_usd is None or committed_usd(new, useful_s, self.lag_s) <= limit_usd
 
     def launch(
-        self, machines: Iterable[Machine], job: JobView, useful_s: float, *, promised: bool
+        self, machines: Iterable[Machine], job: JobView, useful_s: float, limit_usd: float | None
     ) -> None:
         """Put the rent of launched machines aside."""
         for machine in machines:
             liability = self._liability(machine, job)
             self.liabilities[machine.machine_id] = liability
-            if not promised:
+            if limit_usd is not None:
                 self.free_usd -= liability.usd(useful_s, self.lag_s)
-
-    def keep(self, machine: Machine, span_s: float) -> bool:
-        """Pay the rent of a machine without promised jobs for a span from the free money."""
-        rent = usd(machine.usd_per_hour, span_s)
-        if rent > self.free_usd:
-            return False
-        self.free_usd -= rent
-        return True
 
     def wake_s(self, at_most_s: float, liabilities: Mapping[str, Liability]) -> float | None:
         """Latest next decision that the money pays for (see ``affordable_wake_s``)."""

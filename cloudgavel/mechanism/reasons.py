@@ -13,17 +13,19 @@ STOPPING = "the run is being stopped"
 NOT_ARRIVED = "it has not arrived yet"
 HELD_BACK = "the plan starts it later"
 NO_QUOTA = "every machine it may use is taken: a quota or max_usd_per_hour leaves no room now"
-BOOTING = "its machine is booting"
 MONEY_FOR_PROMISES = "the money left is kept for the promised deadlines"
-STOPPED = "it was saved and waits for a place"
+MONEY_FOR_OTHERS = "the money left does not pay for it to the end; others go first"
 
 
 def limit_reached(job: JobView, now_s: float) -> str | None:
     """Which limit of its own a job has used up, if any."""
     duration_s = job.spec.max_duration_s
-    if duration_s is not None and job.started_at_s is not None:
-        if now_s >= job.started_at_s + duration_s:
-            return MAX_DURATION
+    if (
+        duration_s is not None
+        and job.started_at_s is not None
+        and now_s >= job.started_at_s + duration_s
+    ):
+        return MAX_DURATION
     if job.spec.max_cost_usd is not None and job.spent_usd >= job.spec.max_cost_usd:
         return MAX_COST
     return None

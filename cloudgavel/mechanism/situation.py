@@ -78,6 +78,16 @@ class Situation:
         each = self.columns[column]
         return each.alone_usd_per_hour / (self.sharers(column) if each.seats > 1 else 1)
 
+    def place_usd_per_hour(self, job: JobView) -> float:
+        """Rent of a job's place, shared evenly with the jobs beside it."""
+        rent = 0.0
+        for instance_id in job.instance_ids:
+            machine = self.instances.get(instance_id)
+            if machine is not None:
+                beside = sum(instance_id in each.instance_ids for each in self.active)
+                rent += machine.price_usd_per_hour / max(1, beside)
+        return rent
+
     def usable_place(self, job: JobView) -> bool:
         """Whether all machines of its process are there and not being taken."""
         return bool(job.instance_ids) and all(

@@ -9,7 +9,6 @@ from cloudgavel.mechanism.guards.churn import is_worth_moving, may_be_moved
 from cloudgavel.mechanism.guards.promises import expected_way
 from cloudgavel.mechanism.guards.safety_net import machines_intended
 from cloudgavel.mechanism.situation import Situation
-from cloudgavel.mechanism.state import JobView
 from cloudgavel.policies.allocation import Allocation, AllocationStatus
 
 SMALLEST_SHARE = 1e-6
@@ -63,18 +62,6 @@ def answers(allocation: Allocation, situation: Situation) -> bool:
     return allocation.status not in (AllocationStatus.INFEASIBLE, AllocationStatus.EMPTY)
 
 
-def place_usd_per_hour(situation: Situation, job: JobView) -> float:
-    """Rent of a job's place, shared evenly with the jobs beside it."""
-    rent = 0.0
-    for instance_id in job.instance_ids:
-        machine = situation.instances.get(instance_id)
-        if machine is None:
-            continue
-        beside = sum(instance_id in each.instance_ids for each in situation.jobs)
-        rent += machine.price_usd_per_hour / max(1, beside)
-    return rent
-
-
 def worthwhile_moves(
     situation: Situation, wants: Mapping[str, Want], aims: Mapping[str, float]
 ) -> dict[str, int]:
@@ -93,7 +80,7 @@ def worthwhile_moves(
             continue
         if here in want.columns:
             continue
-        rent = place_usd_per_hour(situation, job)
+        rent = situation.place_usd_per_hour(job)
         row = situation.row(name)
         for to in want.columns:
             aim_at_s = aims.get(name)

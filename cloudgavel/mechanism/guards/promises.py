@@ -7,7 +7,7 @@ expected costs fit in the money left, or when no machine at all could be in time
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s
@@ -22,6 +22,9 @@ from cloudgavel.policies.allocation import RelaxedPromise
 from cloudgavel.pricing.interruption import expected_lost_work_s, save_interval_s
 from cloudgavel.units import HOUR_S
 
+DOUBT_SHARE = 0.1
+"""A job without a promise starts only when the money exceeds its expected cost by this share, and
+goes on until it falls short by this share: small changes stop and start nothing."""
 NEAR_S = 1.0
 """Lateness below this is rounding."""
 
@@ -46,6 +49,11 @@ class Promises:
     """Released by this decision."""
     wished: frozenset[str]
     """Released now or earlier, but aimed at because money is left for them."""
+    funded: frozenset[str]
+    """Jobs without a promise that the money left pays for to the end."""
+    partial: str | None
+    """The one job beyond these that may go as far as ``partial_usd`` goes."""
+    partial_usd: float
     expected_usd: Mapping[str, float]
     """Of every job: cheapest way expected to be in time (of those without a deadline: of all)."""
     worst_usd: Mapping[str, float]
@@ -84,11 +92,8 @@ def expected_way(situation: Situation, row: int, column: int) -> Way:
         interval_s = job.spec.checkpoint.every_s or save_interval_s(hazard, save_s(job))
         lost_s = each.boot_s + restore_s(job) + expected_lost_work_s(hazard, interval_s)
         work_s *= 1 + hazard * lost_s / HOUR_S
-    return Way(
-        column=column,
-        seconds=start_s + work_s,
-        usd=usd(situation.usd_per_hour(column), start_s + work_s),
-    )
+    rent = situation.place_usd_per_hour(job) if held else situation.usd_per_hour(column)
+    return Way(column=column, seconds=start_s + work_s, usd=usd(rent, start_s + work_s))
 
 
 def expected_cost(situation: Situation, row: int, deadline_at_s: float | None) -> float:
@@ -230,12 +235,16 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
         if top_up <= left + 1e-9:
             left -= top_up
             covered.add(name)
-    wished = _wished(situation, asked, held, expected, left)
+    funded, partial, partial_usd = _fund(situation, carried, expected, max(0.0, left))
+    wished = frozenset(job.spec.name for job in asked if job.spec.name in funded)
     return Promises(
         held=tuple(carried),
         covered=frozenset(covered),
         released=released,
         wished=wished,
+        funded=frozenset(funded),
+        partial=partial,
+        partial_usd=partial_usd,
         expected_usd=expected,
         worst_usd=worst,
         measured=frozenset(measured),
@@ -243,21 +252,45 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     )
 
 
-def _wished(
+def _fund(
     situation: Situation,
-    asked: Sequence[JobView],
-    held: Sequence[str],
+    held: Collection[str],
     expected: Mapping[str, float],
     money_usd: float,
-) -> frozenset[str]:
-    """Deadlines without a promise that the money left would still pay for."""
-    wished = set()
-    others = [job for job in asked if job.spec.name not in held]
-    for job in sorted(others, key=lambda each: (-each.spec.weight, each.spec.name)):
-        if expected[job.spec.name] <= money_usd:
-            money_usd -= expected[job.spec.name]
-            wished.add(job.spec.name)
-    return frozenset(wished)
+) -> tuple[set[str], str | None, float]:
+    """Jobs without a promise that the money left pays for to the end, in order of weight.
+
+    Running jobs before waiting ones and cheap before dear ones of the same weight, so that what
+    money there is finishes jobs rather than starting all of them. Also the first that is not paid
+    for, which may go as far as the rest of the money, and that rest.
+    """
+    funded: set[str] = set()
+    partial: str | None = None
+    others = [job for job in situation.jobs if job.spec.name not in held]
+    others.sort(
+        key=lambda job: (
+            -job.spec.weight,
+            not job.instance_ids,
+            expected[job.spec.name],
+            job.spec.name,
+        )
+    )
+    for job in others:
+        name = job.spec.name
+        if set(job.waits_for) & set(situation.rows) - funded - set(held):
+            continue
+        end_usd = min(
+            usd(situation.usd_per_hour(each), situation.state.rules.terminate_confirm_s)
+            for each in situation.options(situation.row(name))
+        )
+        needed_usd = expected[name] + end_usd
+        doubt = 1 - DOUBT_SHARE if job.instance_ids else 1 + DOUBT_SHARE
+        if needed_usd * doubt <= money_usd:
+            money_usd = max(0.0, money_usd - needed_usd)
+            funded.add(name)
+        elif partial is None and not job.waits_for:
+            partial = name
+    return funded, partial, money_usd
 
 
 def _with_predecessors(situation: Situation, held: Sequence[str]) -> list[str]:
