@@ -1,0 +1,174 @@
+"""``kill -9`` of the controller, as often as one likes; then the same command again."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgavel.errors import UsageError
+from cloudgavel.jobs.spec import AcceleratorRequest, CheckpointPlan, JobSpec, RehearsalSpec, RunSpec
+from cloudgavel.runtime.begin import BeginKind, begin_run
+from cloudgavel.runtime.controller import start_controller
+from cloudgavel.runtime.directory import RunDirectory
+from cloudgavel.runtime.reader import RunReader
+from cloudgavel.runtime.real_clock import RealClock
+from cloudgavel.runtime.requests import ask_down
+from cloudgavel.store import events as ev
+from cloudgavel.store.database import ControllerActiveError, process_is_alive
+from cloudgavel.store.ledger import imbalance_micro_usd
+
+pytestmark = pytest.mark.e2e
+
+TRAIN = """
+import json, pathlib, sys
+from cloudgavel import training
+
+state = {"total": 0}
+
+def save(directory):
+    pathlib.Path(directory, "state.json").write_text(json.dumps(state))
+
+def load(directory):
+    state.update(json.loads(pathlib.Path(directory, "state.json").read_text()))
+
+for step in training.steps(int(sys.argv[1]), save=save, load=load):
+    state["total"] += step
+"""
+
+
+def a_run(directory: Path, *, steps: int = 600) -> RunSpec:
+    code = directory / "code"
+    code.mkdir(exist_ok=True)
+    (code / "train.py").write_text(TRAIN)
+    jobs = [
+        JobSpec(
+            name=name,
+            commands={"any": f"{sys.executable} train.py {steps}"},
+            steps_total=steps,
+            accelerators=(AcceleratorRequest(accelerator="V100"),),
+            throughput_steps_per_s={"V100": 0.1},
+            workdir=str(code),
+            checkpoint=CheckpointPlan(save_s=20.0, restore_s=40.0, every_s=600.0),
+            deadline_s=6 * 3600.0,
+        )
+        for name in ("one", "two")
+    ]
+    return RunSpec(
+        name="crash",
+        jobs=tuple(jobs),
+        rehearsal=RehearsalSpec(seed=3, interruptions_per_hour=0.7),
+    )
+
+
+def wait_for(reader: RunReader, condition: object, within_s: float = 120.0) -> None:
+    ends = time.monotonic() + within_s
+    while time.monotonic() < ends:
+        reader.poll()
+        if condition():  # type: ignore[operator]
+            return
+        if not reader.controller_alive():
+            reader.poll()
+            assert condition(), "the controller is gone"  # type: ignore[operator]
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {within_s} s: at {reader.state.at_s}")
+
+
+def test_killed_again_and_again_it_finishes_and_nothing_is_doubled(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    state_directory = tmp_path / "state"
+    begun = begin_run(state_directory, run, budget_usd=100.0, now_s=time.time())
+    assert begun.kind is BeginKind.NEW
+    reader = RunReader(begun.directory, RealClock())
+    for milestone in (4, 16, 40, 60):
+        pid = start_controller(begun.directory)
+        wait_for(reader, lambda m=milestone: len(reader._events) >= m or reader.state.ended)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert not process_is_alive(pid)
+        again = begin_run(state_directory, run, budget_usd=100.0, now_s=time.time())
+        if reader.state.ended is None:
+            assert again.kind is BeginKind.RESUMED
+            assert again.run_id == begun.run_id
+    pid = start_controller(begun.directory)
+    wait_for(reader, lambda: reader.state.ended is not None)
+    os.waitpid(pid, 0)
+    state = reader.state
+    assert state.ended == "finished"
+    assert all(job.steps_done == 600 for job in state.jobs.values())
+    assert imbalance_micro_usd(state) == 0
+    document = reader.account()
+    assert round(sum(i.cost_usd for i in document.instances), 6) == document.spent_usd
+    assert all(i.ended_at is not None for i in document.instances)
+    events = [event for _, event in reader._database.read()]
+    starts = [(e.job, e.attempt) for e in events if isinstance(e, ev.AttemptStarted)]
+    assert len(starts) == len(set(starts))
+    for job in state.jobs.values():
+        for before, after in zip(job.attempts, job.attempts[1:], strict=False):
+            assert before.ended_at_s is not None
+            assert before.ended_at_s <= after.started_at_s
+    assert not state.orphans
+    assert not _processes_under(begun.directory.root)
+    reader.close()
+
+
+def test_a_second_controller_is_refused_and_down_saves_and_ends_everything(tmp_path: Path) -> None:
+    run = a_run(tmp_path, steps=5000)
+    state_directory = tmp_path / "state"
+    begun = begin_run(state_directory, run, budget_usd=100.0, now_s=time.time())
+    pid = start_controller(begun.directory)
+    reader = RunReader(begun.directory, RealClock())
+    wait_for(reader, lambda: any(job.steps_done > 50 for job in reader.state.jobs.values()))
+    database = begun.directory.open_database()
+    with pytest.raises(ControllerActiveError):
+        database.take_lease(holder="me", pid=1, host=os.uname().nodename, now_s=time.time())
+    attached = begin_run(state_directory, run, budget_usd=100.0, now_s=time.time())
+    assert attached.kind is BeginKind.ATTACHED
+    ask_down(database, reason="the test has seen enough", asked_at_s=time.time())
+    wait_for(reader, lambda: reader.state.ended is not None)
+    os.waitpid(pid, 0)
+    assert reader.state.ended == "stopped"
+    for job in reader.state.jobs.values():
+        if job.attempts:
+            assert job.saved_steps == job.attempts[-1].end_step
+    assert not _processes_under(begun.directory.root)
+    database.close()
+    reader.close()
+
+
+def test_a_changed_specification_is_refused_and_a_finished_run_put_aside(tmp_path: Path) -> None:
+    run = a_run(tmp_path, steps=30)
+    state_directory = tmp_path / "state"
+    begun = begin_run(state_directory, run, budget_usd=100.0, now_s=time.time())
+    other = a_run(tmp_path, steps=40)
+    with pytest.raises(UsageError) as refused:
+        begin_run(state_directory, other, budget_usd=100.0, now_s=time.time())
+    assert any("steps_total: 30 -> 40" in value for _, value in refused.value.facts)
+    updated = begin_run(state_directory, other, budget_usd=100.0, now_s=time.time(), update=True)
+    assert updated.kind is BeginKind.RESUMED
+    pid = start_controller(begun.directory)
+    reader = RunReader(begun.directory, RealClock())
+    wait_for(reader, lambda: reader.state.ended is not None)
+    os.waitpid(pid, 0)
+    assert [job.steps_done for job in reader.state.jobs.values()] == [40, 40]
+    reader.close()
+    fresh = begin_run(state_directory, other, budget_usd=100.0, now_s=time.time())
+    assert fresh.kind is BeginKind.NEW
+    assert fresh.put_aside is not None
+    assert RunDirectory(state_directory, fresh.put_aside.name).exists
+
+
+def _processes_under(directory: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(directory).encode() in command and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
