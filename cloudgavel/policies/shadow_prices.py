@@ -60,7 +60,7 @@ def shadow_prices(
     """
     if found.row_duals is None or found.values is None or found.cost_usd is None:
         return ()
-    limits = _binding_limits(problem, found)
+    limits = _binding_limits(problem, found, all_deadlines=exact)
     limits.sort(key=lambda limit: (-limit.importance_usd, limit.name))
     base = least_cost_usd(problem, on_demand_only=on_demand_only) if exact and limits else None
     prices = []
@@ -73,6 +73,8 @@ def shadow_prices(
             more = least_cost_usd(limit.moved(step), on_demand_only=on_demand_only)
             down = None if less is None else max(less - base, 0.0) / step
             up = None if more is None else max(base - more, 0.0) / step
+            if down is not None and max(down, up or 0.0) * limit.size <= base * 1e-6:
+                continue
         prices.append(
             ShadowPrice(
                 constraint=limit.name,
@@ -97,12 +99,21 @@ def value_usd_per_step(problem: AllocationProblem, found: LeastCost) -> FloatArr
     return value
 
 
-def _binding_limits(problem: AllocationProblem, found: LeastCost) -> list[_Limit]:
-    """Limits with a dual worth showing."""
+def _binding_limits(
+    problem: AllocationProblem, found: LeastCost, *, all_deadlines: bool
+) -> list[_Limit]:
+    """Limits with a dual worth showing.
+
+    A deadline can also be felt through quotas and the spend rate of the intervals before it, which
+    no single dual shows; with ``all_deadlines`` those are tried as well, after the others.
+    """
     assert found.row_duals is not None and found.cost_usd is not None
     model, duals = found.lp.model, found.row_duals
     least = WORTH_SHOWING_SHARE * max(found.cost_usd, 1e-12)
     limits: list[_Limit] = []
+
+    shared = np.concatenate([model.rows.quota.ravel(), model.rows.rate])
+    through_others = all_deadlines and bool((-duals[shared[shared >= 0]] > least).any())
 
     # A deadline is felt in the last segment of the job's window.
     for row, job in enumerate(problem.jobs):
@@ -112,7 +123,7 @@ def _binding_limits(problem: AllocationProblem, found: LeastCost) -> list[_Limit
         if not own.size:
             continue
         felt = -duals[model.rows.time[own]]
-        if felt.max() <= least:
+        if felt.max() <= least and not through_others:
             continue
         last = own[-1]
         hours = model.segments.length_s[last] / S_PER_H
