@@ -7,7 +7,7 @@ Many jobs that share few on-demand machines: ``joint_on_demand`` tests all of th
 
 import numpy as np
 
-from cloudgavel.policies.spot.view import ON_DEMAND, Bools, Floats, SpotTerms, SpotView, slack_s
+from cloudgavel.policies.spot.view import Bools, Floats, SpotTerms, SpotView, slack_s
 
 _ROUNDING_S = 1e-6
 
@@ -47,26 +47,34 @@ def risk_cap_usd(terms: SpotTerms, on_demand_usd_per_hour: Floats, *, share: flo
 def affordable_spot(terms: SpotTerms, view: SpotView, cap_usd: Floats) -> Bools:
     """(J, O) whether a tick on each spot offer keeps the cost under ``cap_usd`` at worst.
 
-    At worst the tick is paid without progress, unsaved work is lost, and on-demand does all that is
-    left after a fresh change-over. A held machine past its change-over makes progress in this tick
-    for certain only up to what is saved, so the same worst case is taken.
+    At worst the machine is gone at the next tick, its unsaved work is lost (``lost_work_s``), and
+    on-demand does all that is left after a fresh change-over. A start must be able to afford its
+    whole change-over, or it would be given up half-way.
     """
-    worst_s = view.work_left_s + terms.lost_work_s + terms.changeover_s
-    after = view.spent_usd + worst_s / 3600.0 * view.on_demand_usd_per_hour
-    tick_usd = view.spot_usd_per_hour * (terms.tick_s / 3600.0)
-    return (after[:, None] + tick_usd) <= cap_usd[:, None] + 1e-9
+    offers = np.arange(view.available.shape[1])
+    keeps = view.held[:, None] == offers
+    pending_s = np.where(keeps, view.pending_s[:, None], terms.changeover_s)
+    paid_s = np.maximum(terms.tick_s, pending_s)
+    gained_s = np.maximum(terms.tick_s - pending_s, 0.0) * terms.work_rate
+    lost_s = np.minimum(gained_s + np.where(keeps, terms.lost_work_s, 0.0), terms.lost_work_s)
+    left_s = np.maximum(view.work_left_s[:, None] - gained_s, 0.0) + lost_s
+    fall_back_usd = (left_s + terms.changeover_s) * view.on_demand_usd_per_hour[:, None]
+    total = view.spent_usd[:, None] + (paid_s * view.spot_usd_per_hour + fall_back_usd) / 3600.0
+    result: Bools = total <= cap_usd[:, None] * (1 + 1e-12) + 1e-12
+    return result
 
 
-def affordable_move(terms: SpotTerms, view: SpotView, cap_usd: Floats) -> Bools:
-    """(J,) whether starting on-demand *and* coming back from it once more stays under the cap."""
-    fresh = np.where(view.held == ON_DEMAND, view.pending_s, terms.changeover_s)
-    worst_s = view.work_left_s + fresh
-    return view.spent_usd + worst_s / 3600.0 * view.on_demand_usd_per_hour <= cap_usd + 1e-9
+def affordable_wait(terms: SpotTerms, view: SpotView, cap_usd: Floats) -> Bools:
+    """(J,) whether holding nothing keeps the cost under the cap: on-demand must start once more."""
+    left_s = view.work_left_s + terms.changeover_s
+    total = view.spent_usd + left_s / 3600.0 * view.on_demand_usd_per_hour
+    result: Bools = total <= cap_usd * (1 + 1e-12) + 1e-12
+    return result
 
 
 __all__ = [
-    "affordable_move",
     "affordable_spot",
+    "affordable_wait",
     "latest_on_demand_start_s",
     "must_be_on_demand",
     "risk_cap_usd",
