@@ -33,7 +33,7 @@ class Watched:
 
 def follow_plainly(
     read: Callable[[], StatusDocument],
-    wait: Callable[[float], None],
+    wait: Callable[[float], object],
     *,
     quiet: bool = False,
 ) -> Watched:
