@@ -1,7 +1,6 @@
 """Having real processes do what the story says, and learning where they did not."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from cloudgavel.errors import BugError, CloudgavelError
 from cloudgavel.messages.orders import JobOrder
@@ -40,8 +39,7 @@ class AgentDidNotStart(CloudgavelError):
 class Rehearsing:
     """Keeps the machines of ``park`` up with ``model``.
 
-    ``resume`` makes a copy of the model from its saved state. ``watchdog_s``: real seconds without
-    any progress of a job after which it is declared failed.
+    ``watchdog_s``: real seconds without any progress of a job after which it is declared failed.
     """
 
     def __init__(
@@ -49,12 +47,10 @@ class Rehearsing:
         model: SimulatedWorld,
         park: MachinePark,
         *,
-        resume: Callable[[Mapping[str, Any]], SimulatedWorld],
         watchdog_s: float,
     ) -> None:
         self._model = model
         self._park = park
-        self._resume = resume
         self._watchdog_s = watchdog_s
         self._dead: set[str] = set()
         """Machines whose agent died in the stretch of time that is being rehearsed."""
@@ -67,7 +63,7 @@ class Rehearsing:
         """
         self._dead.clear()
         for _ in range(_MOST_TELLINGS):
-            story = self._resume(self._model.to_json())
+            story = self._model.copy()
             story.advance_to(at_s)
             attempts = dict(story.channel.attempts())
             targets = targets_of(attempts, story.channel.take_events(), at_s)

@@ -1,9 +1,8 @@
 """The rehearsal: a story in virtual time, and real processes that keep up with it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cloudgavel.clock import Clock
 from cloudgavel.messages.orders import Orders
@@ -45,14 +44,13 @@ class RehearsalWorld:
         *,
         run_id: str,
         state_path: Path,
-        resume: Callable[[Mapping[str, Any]], SimulatedWorld],
         watchdog_s: float,
     ) -> None:
         self._model = model
         self._park = park
         self._run_id = run_id
         self._state_path = state_path
-        self._rehearsing = Rehearsing(model, park, resume=resume, watchdog_s=watchdog_s)
+        self._rehearsing = Rehearsing(model, park, watchdog_s=watchdog_s)
         self._advancing_to_s: float | None = None
         model.channel.record_events()
 
@@ -83,18 +81,22 @@ class RehearsalWorld:
         """
         directory = directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
-
-        def resume(state: Mapping[str, Any]) -> SimulatedWorld:
-            return SimulatedWorld.from_json(
-                state, offers=offers, market=market, name=cls.name, quotas=quotas, habits=habits
-            )
-
         saved = read_state(directory / STATE_FILE, run_id)
         if saved is None:
             cloud = SimulatedCloud(
                 offers=offers,
                 market=market,
                 now_s=start_at_s,
+                name=cls.name,
+                quotas=quotas,
+                habits=habits,
+            )
+            model = SimulatedWorld(cloud)
+        else:
+            model = SimulatedWorld.from_json(
+                saved["world"],
+                offers=offers,
+                market=market,
                 name=cls.name,
                 quotas=quotas,
                 habits=habits,
@@ -108,11 +110,10 @@ class RehearsalWorld:
             clock=clock,
         )
         world = cls(
-            SimulatedWorld(cloud) if saved is None else resume(saved["world"]),
+            model,
             park,
             run_id=run_id,
             state_path=directory / STATE_FILE,
-            resume=resume,
             watchdog_s=watchdog_s,
         )
         if saved is None:

@@ -10,6 +10,7 @@ from cloudgavel.messages.report import Notice, Report
 from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.simulated.attempt import Attempt, Failure, Happening, Phase
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
+from cloudgavel.providers.simulated.plain import PlainForms
 from cloudgavel.providers.simulated.rented import ChangeKind, MachineChange
 from cloudgavel.providers.simulated.wire import checked_order, job_report
 
@@ -50,6 +51,7 @@ class VirtualAgents:
         """Machines whose agent is there, with the notice they got."""
         self._restores: dict[AttemptKey, int] = {}
         self._events: list[Event] | None = None
+        self._plain = PlainForms()
         cloud.subscribe(self._machine_changed)
 
     # -- AgentChannel -----------------------------------------------------------------------
@@ -172,11 +174,13 @@ class VirtualAgents:
     def to_json(self) -> dict[str, Any]:
         """Everything but the cloud, as JSON values."""
         return {
-            "orders": [to_plain(orders) for orders in self._orders.values()],
+            "orders": [self._plain.of("o " + key, it) for key, it in self._orders.items()],
             "attempts": [to_plain(attempt) for attempt in self._attempts.values()],
             "checkpoints": dict(self._checkpoints),
             "fences": dict(self._fences),
-            "last_reports": [to_plain(report) for report in self._last_reports.values()],
+            "last_reports": [
+                self._plain.of("r " + key, report) for key, report in self._last_reports.items()
+            ],
             "ready": {
                 instance_id: None if notice is None else to_plain(notice)
                 for instance_id, notice in self._ready.items()
@@ -210,6 +214,20 @@ class VirtualAgents:
             agents._events = [from_plain("event", Event, item) for item in saved["events"]]
         agents._restores = {(job, attempt): step for job, attempt, step in saved["restores"]}
         return agents
+
+    def copy(self, cloud: SimulatedCloud) -> "VirtualAgents":
+        """Return agents in the same state on a copy of their cloud."""
+        twin = VirtualAgents(cloud)
+        twin._orders = dict(self._orders)
+        twin._attempts = {key: replace(attempt) for key, attempt in self._attempts.items()}
+        twin._moving = {key: twin._attempts[key] for key in self._moving}
+        twin._checkpoints = dict(self._checkpoints)
+        twin._fences = dict(self._fences)
+        twin._last_reports = dict(self._last_reports)
+        twin._ready = dict(self._ready)
+        twin._restores = dict(self._restores)
+        twin._events = None if self._events is None else list(self._events)
+        return twin
 
     # -- machines ---------------------------------------------------------------------------
 

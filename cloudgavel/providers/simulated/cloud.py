@@ -1,6 +1,8 @@
 """A cloud that exists as one value in virtual time."""
 
+import copy
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,7 @@ from cloudgavel.providers.base import (
 )
 from cloudgavel.providers.failures import CallFailed, FailureKind, LaunchFailed
 from cloudgavel.providers.simulated.habits import CloudFaults, CloudHabits
+from cloudgavel.providers.simulated.plain import PlainForms
 from cloudgavel.providers.simulated.rented import ChangeKind, MachineChange, Rented
 
 
@@ -56,9 +59,11 @@ class SimulatedCloud:
         self._id_by_token: dict[str, str] = {}
         self._active: dict[str, Rented] = {}
         """Those not TERMINATED; the rest never changes."""
+        self._changes: dict[str, tuple[float, ChangeKind, EndReason | None]] = {}
         self._launched_of_offer: dict[str, int] = {}
         self._launched_of_run: dict[str, int] = {}
         self._listeners: list[Callable[[MachineChange], None]] = []
+        self._plain = PlainForms()
         self._priced_offers: tuple[Offer, ...] = ()
         self._priced_until_s: float | None = None
         self._priced = False
@@ -162,6 +167,7 @@ class SimulatedCloud:
         self._tell(MachineChange(at_s=self._now_s, kind=ChangeKind.ENDING, instance_id=instance_id))
         rented.state = MachineState.TERMINATING
         rented.end_confirmed_at_s = self._now_s + self._habits.terminate_confirm_s
+        self._changes.pop(instance_id, None)
         self.advance_to(self._now_s)
 
     # -- time -------------------------------------------------------------------------------
@@ -172,32 +178,24 @@ class SimulatedCloud:
 
     def next_event_at_s(self) -> float | None:
         """Next change of a machine, or of the price of a live one, strictly after now."""
-        ahead = []
-        for rented in self._active.values():
-            change = rented.next_change()
-            if change is not None:
-                ahead.append(change[0])
-            price_at_s = self._market.next_price_change_s(
-                self._offers[rented.offer_id], self._now_s
-            )
+        ahead = [self._change_of(rented)[0] for rented in self._active.values()]
+        for offer_id in {rented.offer_id for rented in self._active.values()}:
+            price_at_s = self._market.next_price_change_s(self._offers[offer_id], self._now_s)
             if price_at_s is not None:
                 ahead.append(price_at_s)
-        return min((at_s for at_s in ahead if at_s > self._now_s), default=None)
+        return min((at_s for at_s in ahead if self._now_s < at_s < math.inf), default=None)
 
     def advance_to(self, at_s: float) -> None:
         """Move to ``at_s``, changes in order of time; ``ValueError`` for going back."""
         if at_s < self._now_s:
             raise ValueError(f"time went back from {self._now_s} to {at_s}")
         while True:
-            due = [
-                (change[0], rented)
-                for rented in self._active.values()
-                if (change := rented.next_change()) is not None and change[0] <= at_s
-            ]
-            if not due:
+            rented = min(
+                self._active.values(), key=lambda item: self._change_of(item)[0], default=None
+            )
+            if rented is None or self._change_of(rented)[0] > at_s:
                 break
-            change_at_s, rented = min(due, key=lambda item: item[0])
-            self._now_s = max(self._now_s, change_at_s)
+            self._now_s = max(self._now_s, self._change_of(rented)[0])
             self._apply(rented)
         self._now_s = at_s
 
@@ -236,6 +234,7 @@ class SimulatedCloud:
         rented = self._rented[instance_id]
         if rented.live:
             rented.vanishes_at_s = max(at_s, self._now_s)
+            self._changes.pop(instance_id, None)
 
     # -- persistence ------------------------------------------------------------------------
 
@@ -244,7 +243,12 @@ class SimulatedCloud:
         return {
             "now_s": self._now_s,
             "launch_calls": self.launch_calls,
-            "rented": [to_plain(rented) for rented in self._rented.values()],
+            "rented": [
+                to_plain(rented)
+                if instance_id in self._active
+                else self._plain.of(instance_id, rented)
+                for instance_id, rented in self._rented.items()
+            ],
             "faults": {
                 **to_plain(replace(self.faults, refused_zones=set())),
                 "refused_zones": sorted(self.faults.refused_zones),
@@ -277,6 +281,22 @@ class SimulatedCloud:
         for item in saved["rented"]:
             cloud._remember(from_plain("rented instance", Rented, item))
         return cloud
+
+    def copy(self) -> "SimulatedCloud":
+        """Return a cloud in the same state that goes its own way; nobody listens to it yet."""
+        twin = copy.copy(self)
+        twin.faults = replace(self.faults, refused_zones=set(self.faults.refused_zones))
+        twin._rented = {
+            instance_id: replace(rented) if instance_id in self._active else rented
+            for instance_id, rented in self._rented.items()
+        }
+        twin._active = {instance_id: twin._rented[instance_id] for instance_id in self._active}
+        twin._changes = dict(self._changes)
+        twin._id_by_token = dict(self._id_by_token)
+        twin._launched_of_offer = dict(self._launched_of_offer)
+        twin._launched_of_run = dict(self._launched_of_run)
+        twin._listeners = []
+        return twin
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -317,10 +337,17 @@ class SimulatedCloud:
         ):
             counts[key] = counts.get(key, 0) + 1
 
+    def _change_of(self, rented: Rented) -> tuple[float, ChangeKind, EndReason | None]:
+        """Its next change, kept until something about it is altered."""
+        known = self._changes.get(rented.instance_id)
+        if known is None:
+            known = rented.next_change() or (math.inf, ChangeKind.ENDED, None)
+            self._changes[rented.instance_id] = known
+        return known
+
     def _apply(self, rented: Rented) -> None:
-        change = rented.next_change()
-        assert change is not None
-        at_s, kind, reason = change
+        at_s, kind, reason = self._change_of(rented)
+        self._changes.pop(rented.instance_id)
         if kind is ChangeKind.ENDED:
             assert reason is not None
             self._finish(rented, at_s, reason)
@@ -347,6 +374,7 @@ class SimulatedCloud:
         rented.ended_at_s = at_s
         rented.end_reason = reason
         self._active.pop(rented.instance_id, None)
+        self._changes.pop(rented.instance_id, None)
 
     def _tell(self, change: MachineChange) -> None:
         for listener in self._listeners:

@@ -36,6 +36,11 @@ class SimulatedWorld:
         self.provider.advance_to(at_s)
         self.channel.catch_up()
 
+    def copy(self) -> "SimulatedWorld":
+        """Return a world in the same state that goes its own way."""
+        cloud = self.provider.copy()
+        return SimulatedWorld(cloud, self.channel.copy(cloud))
+
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON values; offers, market, quotas and habits are not in it."""
         return {"cloud": self.provider.to_json(), "agents": self.channel.to_json()}

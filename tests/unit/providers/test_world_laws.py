@@ -153,6 +153,25 @@ def test_saving_and_resuming_at_any_moment_changes_nothing(market, job_terms, pl
         assert snapshot(plain.world) == snapshot(reopened.world)
 
 
+@settings(max_examples=80, deadline=None)
+@given(markets, terms, actions, actions)
+def test_a_copy_goes_on_alike_and_does_not_disturb(market, job_terms, played, disturbing):
+    plain, copied = Player(market, job_terms), Player(market, job_terms)
+    for action in played:
+        plain.play(action)
+        original = copied.world
+        before = snapshot(original), original.to_json()
+        trial = Player(market, job_terms)
+        trial.world = original.copy()
+        trial.sequence, trial.attempt = copied.sequence, copied.attempt
+        for other in disturbing[:4]:
+            trial.play(other)
+        assert (snapshot(original), original.to_json()) == before
+        copied.world = original.copy()
+        copied.play(action)
+        assert snapshot(plain.world) == snapshot(copied.world)
+
+
 @settings(max_examples=120, deadline=None)
 @given(markets, terms, actions, st.lists(st.floats(0.0, 1.0), max_size=4))
 def test_how_often_anybody_looks_changes_nothing(market, job_terms, played, looks):
