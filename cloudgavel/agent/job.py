@@ -27,7 +27,9 @@ from cloudgavel.objects.manifest import (
 from cloudgavel.objects.store import ObjectStore, StoreUnreachable
 
 KEPT_CHECKPOINTS = 2
-LOG_UPLOAD_EVERY_S = 1.0
+LOG_UPLOAD_EVERY_S = (1.0, 10.0)
+"""Pause between two uploads of the log: the first of these at the start, growing to the second."""
+LOG_UPLOAD_AGE_SHARE = 0.02
 LOG_UPLOAD_BYTES = 64 * 1024
 RESTORE_TRIES = 3
 RATE_WINDOW_S = 2.0
@@ -96,6 +98,7 @@ class JobAttempt:
         )
         self._log_upload: Future[object] | None = None
         self._log_at_s = 0.0
+        self._log_from_s: float | None = None
         self._commit: Future[object] | None = None
         self._commit_step = 0
         self._rates: list[tuple[float, int]] = []
@@ -341,7 +344,12 @@ class JobAttempt:
         pending = self._log.pending_bytes
         due = pending >= LOG_UPLOAD_BYTES or now_s >= self._log_at_s
         if pending and due and self._done(self._log_upload):
-            self._log_at_s = now_s + LOG_UPLOAD_EVERY_S
+            if self._log_from_s is None:
+                self._log_from_s = now_s
+            shortest_s, longest_s = LOG_UPLOAD_EVERY_S
+            age_s = now_s - self._log_from_s
+            pause_s = min(max(age_s * LOG_UPLOAD_AGE_SHARE, shortest_s), longest_s)
+            self._log_at_s = now_s + max(pause_s, self.around.store.poll_floor_s)
             self._log_upload = self.around.submit(self._log.upload)
 
     def _prune(self) -> object:

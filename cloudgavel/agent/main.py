@@ -259,7 +259,7 @@ class Agent:
             if since_s < UNSETTLED_EVERY_S and not last and not _settled(report):
                 return
         elif report.jobs != self._reported.jobs:
-            if since_s < PROGRESS_EVERY_S and not last:
+            if since_s < max(PROGRESS_EVERY_S, settings.store.poll_floor_s) and not last:
                 return
         elif since_s < HEARTBEAT_EVERY_S and not last:
             return

@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from cloudgavel.agent.main import Agent, AgentSettings
 from cloudgavel.messages import layout
-from cloudgavel.messages.report import ProcessState
+from cloudgavel.messages.report import ProcessState, Report
 from cloudgavel.objects.manifest import newest_valid
 from tests.unit.agent.harness import PATIENCE_S, Rig, an_order
 from tests.unit.agent.test_cooperative import is_running
@@ -49,39 +51,78 @@ def test_sigterm_saves_and_ends(rig: Rig) -> None:
     assert found is not None and found.step == 12
 
 
+class AgentHere:
+    """An agent in this process, whose clocks the test moves."""
+
+    def __init__(self, rig: Rig, *, power_off_at_s: float | None = None) -> None:
+        self.rig = rig
+        self.ahead_s = 0.0
+        self.agent = Agent(
+            AgentSettings(
+                store=rig.store,
+                run_id="run-1",
+                instance_id=rig.instance,
+                scratch=rig.scratch,
+                environment=dict(os.environ),
+                power_off_at_s=power_off_at_s,
+                monotonic=lambda: time.monotonic() + self.ahead_s,
+                wall=lambda: 1_000_000.0 + self.ahead_s,
+            )
+        )
+
+    def turn_until(self, wanted: Callable[[Report], bool]) -> Report:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self.agent.turn()
+            report = self.rig.report()
+            if report is not None and wanted(report):
+                return report
+            time.sleep(0.005)
+        raise AssertionError(f"waited in vain: {self.rig.report()}")
+
+    def pause_at(self, step: int) -> None:
+        self.turn_until(lambda report: any(job.step == step for job in report.jobs))
+
+
+def stopped_at(step: int) -> Callable[[Report], bool]:
+    def wanted(report: Report) -> bool:
+        job = report.jobs[0]
+        return report.ending and (job.state, job.saved_step) == (ProcessState.STOPPED, step)
+
+    return wanted
+
+
 def test_without_a_controller_it_saves_and_ends_by_itself(rig: Rig) -> None:
     """dstack#1047: a controller that is gone must not leave a machine billing all night."""
-    rig.start()
-    rig.order(an_order(rig, run_to_step=12))
-    rig.wait_paused(12)
-    rig.order(an_order(rig, run_to_step=12), lease_s=0.3)
-    assert rig.wait_end() == 0
-    report = rig.report()
-    assert report is not None and report.ending
-    assert report.jobs[0].saved_step == 12
+    rig.order(an_order(rig, run_to_step=12), lease_s=60.0)
+    here = AgentHere(rig)
+    here.pause_at(12)
+    here.ahead_s += 61.0
+    here.turn_until(stopped_at(12))
+    assert here.agent.turn(), "it is through"
 
 
 def test_a_renewed_lease_keeps_it_alive(rig: Rig) -> None:
-    rig.start()
-    rig.order(lease_s=0.4)
-    rig.wait(lambda report: True)
-    begin = time.monotonic()
-    renewals = 0
-    while time.monotonic() - begin < 1.0:
-        renewals += 1
-        rig.renew_lease(float(renewals))
-        time.sleep(0.02)
-    assert rig.agent is not None and rig.agent.poll() is None
-    assert rig.wait_end() == 0
+    rig.order(an_order(rig, run_to_step=12), lease_s=60.0)
+    here = AgentHere(rig)
+    here.pause_at(12)
+    for renewal in range(5):
+        here.ahead_s += 40.0
+        rig.renew_lease(float(renewal))
+        assert not here.agent.turn()
+        report = rig.report()
+        assert report is not None and not report.ending
+    here.ahead_s += 61.0
+    rig.renew_lease(4.0)
+    here.turn_until(stopped_at(12))
 
 
 def test_past_the_machines_lifetime_it_saves_and_ends(rig: Rig) -> None:
-    rig.start("--power-off-at", str(time.time() + 1.5))
-    rig.order(an_order(rig, run_to_step=12))
-    rig.wait_paused(12)
-    assert rig.wait_end() == 0
-    found = newest_valid(rig.store, "job")
-    assert found is not None and found.step == 12
+    rig.order(an_order(rig, run_to_step=12), lease_s=10_000.0)
+    here = AgentHere(rig, power_off_at_s=1_000_100.0)
+    here.pause_at(12)
+    here.ahead_s = 101.0
+    here.turn_until(stopped_at(12))
 
 
 def test_kill_9_of_the_agent_leaves_no_job_and_the_next_one_takes_over(rig: Rig) -> None:
