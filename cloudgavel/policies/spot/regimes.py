@@ -22,25 +22,29 @@ from cloudgavel.policies.spot.view import Floats
 HOUR_S = 3600.0
 
 
+def _log_spaced(lowest: float, highest: float, count: int) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.geomspace(lowest, highest, count))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegimeFamily:
     """The family's shape; all a table or a belief depends on, hashable so that both can be cached."""
 
-    stay_scales_s: tuple[float, ...] = tuple(600.0 * 3.2**i for i in range(6))
-    """Scales of runs with spot: ten minutes to about two days."""
-    away_scales_s: tuple[float, ...] = tuple(600.0 * 3.2**i for i in range(6))
+    stay_scales_s: tuple[float, ...] = _log_spaced(600.0, 200_000.0, 5)
+    """Scales of runs with spot: ten minutes to more than two days."""
+    away_scales_s: tuple[float, ...] = _log_spaced(600.0, 200_000.0, 5)
     """Scales of runs without."""
-    decay: float = 1.0
+    decay: float = 0.0
     """How fast the hazard falls with age; 0 = it does not (a two-state Markov chain)."""
     floor: float = 0.1
     """The hazard never falls below this share of its first value."""
-    redraws_per_hour: float = 0.06
+    redraws_per_hour: float = 0.15
     """Rate at which an offer's regime is drawn anew."""
     rerun_share: float = 0.0
     """Chance that a new run has a scale drawn anew (the other kind's scale stays)."""
     rerun_spread: float = 2.0
     """How far, in neighbours of the scale grid, a scale drawn anew strays (exponential)."""
-    age_edges_s: tuple[float, ...] = tuple(400.0 * 2.3**i for i in range(7))
+    age_edges_s: tuple[float, ...] = ()
     """Bounds between the age classes; one class more than bounds."""
     weights: tuple[float, ...] | None = None
     """(K,) prior weights, stay scale slowest; ``None`` = equal."""
@@ -67,9 +71,11 @@ class RegimeFamily:
 
     def change_rates_per_s(self) -> Floats:
         """(2, A, K) hazard of the end of a run: [0] of spot's absence, [1] of its presence."""
-        edges = np.array(self.age_edges_s)
+        edges = np.array(self.age_edges_s or (HOUR_S,))
         # The middle of a class by geometric mean: hazards fall like a power of the age.
-        middles = np.concatenate([[edges[0] / 2], np.sqrt(edges[:-1] * edges[1:]), [edges[-1] * 1.5]])
+        middles = np.concatenate(
+            [[edges[0] / 2], np.sqrt(edges[:-1] * edges[1:]), [edges[-1] * 1.5]]
+        )[: self.ages]
         away = np.tile(self.away_scales_s, len(self.stay_scales_s))
         stay = np.repeat(self.stay_scales_s, len(self.away_scales_s))
         scales = np.stack([away, stay])[:, None, :]

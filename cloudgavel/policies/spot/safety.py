@@ -5,6 +5,8 @@ unsaved work is lost as well, on-demand still ends the job in time from a fresh 
 Many jobs that share few on-demand machines: ``joint_on_demand`` tests all of them together.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from cloudgavel.policies.spot.view import Bools, Floats, SpotTerms, SpotView, slack_s
@@ -38,10 +40,23 @@ def latest_on_demand_start_s(terms: SpotTerms, view: SpotView) -> Floats:
     return view.elapsed_s + slack_s(terms, view) - safety_reserve_s(terms) + terms.tick_s
 
 
-def risk_cap_usd(terms: SpotTerms, on_demand_usd_per_hour: Floats, *, share: float = 0.01) -> Floats:
-    """(J,) most a job may ever cost: on-demand only plus max(1 %, two on-demand change-overs)."""
-    extra_s = np.maximum(share * terms.work_s, 2 * terms.changeover_s)
-    return (terms.work_s + extra_s) / 3600.0 * on_demand_usd_per_hour
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RiskCap:
+    """How far above on-demand only a run may end: the larger of a share and some change-overs.
+
+    On-demand only starts a machine as well; ``own_starts`` = 1 counts that start as part of it.
+    """
+
+    share: float = 0.01
+    changeovers: float = 2.0
+    own_starts: float = 1.0
+
+    def usd(self, terms: SpotTerms, on_demand_usd_per_hour: Floats) -> Floats:
+        """(J,) most each job may ever cost."""
+        extra_s = np.maximum(self.share * terms.work_s, self.changeovers * terms.changeover_s)
+        own_s = self.own_starts * terms.changeover_s
+        result: Floats = (terms.work_s + own_s + extra_s) / 3600.0 * on_demand_usd_per_hour
+        return result
 
 
 def affordable_spot(terms: SpotTerms, view: SpotView, cap_usd: Floats) -> Bools:
@@ -73,10 +88,10 @@ def affordable_wait(terms: SpotTerms, view: SpotView, cap_usd: Floats) -> Bools:
 
 
 __all__ = [
+    "RiskCap",
     "affordable_spot",
     "affordable_wait",
     "latest_on_demand_start_s",
     "must_be_on_demand",
-    "risk_cap_usd",
     "safety_reserve_s",
 ]

@@ -57,15 +57,20 @@ class SpotView:
     available: Bools
     """(J, O) whether each spot offer can be had (or kept) in the step that begins now."""
     spot_usd_per_hour: Floats
-    """(J, O) price of each spot offer in this step, extra prices (quota duals) included."""
+    """(J, O) what each spot offer costs in this step."""
     on_demand_usd_per_hour: Floats
-    """(J,) price of the fall-back in this step, extra prices included."""
+    """(J,) what the fall-back costs in this step."""
     held: Ints
     """(J,) ``WAIT``, ``ON_DEMAND`` or the index of the offer held; an offer just lost is not held."""
     pending_s: Floats
     """(J,) seconds of change-over that the held machine still has to go through."""
     spent_usd: Floats
     """(J,) money spent so far."""
+    extra_spot_usd_per_hour: Floats | None = None
+    """(J, O) shadow prices on top (quota duals, the budget's multiplier): they steer choices and
+    are never paid."""
+    extra_on_demand_usd_per_hour: Floats | None = None
+    """(J,) the same for the fall-back."""
 
 
 class SpotPolicy(Protocol):
