@@ -70,12 +70,12 @@ def plan_run(
     rentable = tuple(offers) if offers is not None else _bundled(run)
     decide = decide_of(chosen)
 
-    def simulate(limit_usd: float | None, best: bool, decision: Decide = decide) -> VirtualRun:
+    def simulate(limit_usd: float | None, best: bool) -> VirtualRun:
         return virtual_run(
             run,
             offers=rentable,
             market=expected_market(run),
-            decide=decision,
+            decide=decide,
             now_s=now_s,
             budget_usd=limit_usd,
             best_effort=best,
@@ -90,10 +90,15 @@ def plan_run(
         shown = simulate(budget_usd, best_effort or not feasible)
         if feasible and not keeps_every_promise(shown):
             shown = free
-    if chosen.name == COMPARISON_POLICY:
-        on_demand = free
-    else:
-        on_demand = simulate(None, True, decide_of(policy_named(COMPARISON_POLICY)))
+    on_demand = virtual_run(
+        run,
+        offers=[offer for offer in rentable if offer.capacity_type is not CapacityType.SPOT],
+        market=expected_market(run),
+        decide=decide_of(policy_named(COMPARISON_POLICY)),
+        now_s=now_s,
+        budget_usd=None,
+        best_effort=True,
+    )
     return _document(
         run,
         shown,

@@ -1,0 +1,170 @@
+"""Money adds up to the micro-dollar, whatever is asked of it and in whatever slices."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgavel.runtime.journal import Journal
+from cloudgavel.store import events as ev
+from cloudgavel.store.ledger import bill_micro_usd, imbalance_micro_usd, split
+from cloudgavel.store.log import MemoryLog
+from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
+
+
+def a_journal(*, price: float = 3.6, accelerators: int = 1) -> Journal:
+    journal = Journal(MemoryLog())
+    offer = an_offer(price=price, accelerators=accelerators)
+    journal.record(
+        ev.RunCreated(
+            at_s=START_S, run_id="r", spec=a_run(a_job("a"), a_job("b")), budget_usd=None
+        ),
+        ev.LaunchIntended(
+            at_s=START_S, token="t", offers=(offer,), for_jobs=("a",), reason="r", round_number=1
+        ),
+    )
+    return journal
+
+
+def rent(journal: Journal) -> None:
+    offer = journal.state.intents["t"].offers[0]
+    assert offer.price_usd_per_hour is not None
+    journal.record(
+        ev.LaunchSucceeded(
+            at_s=START_S, token="t", instance_id="i", offer=offer, launched_at_s=START_S,
+            price_usd_per_hour=offer.price_usd_per_hour,
+        ),
+        ev.InstanceReady(at_s=START_S + 90, instance_id="i"),
+    )  # fmt: skip
+
+
+def start(journal: Journal, job: str, at_s: float, indices: tuple[int, ...] = (0,)) -> None:
+    journal.record(
+        ev.AttemptStarted(
+            at_s=START_S + at_s, job=job, attempt=1, instance_ids=("i",), request_label="V100",
+            accelerator_indices=indices, save_every_s=60.0, reason="r",
+        )
+    )  # fmt: skip
+
+
+def end(journal: Journal, at_s: float, *, seen_at_s: float | None = None) -> None:
+    journal.record(
+        ev.InstanceEnded(
+            at_s=START_S + (seen_at_s if seen_at_s is not None else at_s),
+            instance_id="i", ended_at_s=START_S + at_s, reason="requested",
+        )
+    )  # fmt: skip
+
+
+def test_boot_and_idle_are_nobodys_and_the_rest_is_the_jobs() -> None:
+    journal = a_journal()
+    rent(journal)
+    start(journal, "a", 100)
+    journal.record(ev.JobFinished(at_s=START_S + 400, job="a", step=1000))
+    end(journal, 500)
+    state = journal.state
+    assert state.jobs["a"].spent_micro_usd == 300_000
+    assert state.unattributed_micro_usd == 200_000
+    assert state.spent_micro_usd == 500_000
+    assert imbalance_micro_usd(state) == 0
+
+
+def test_a_shared_instance_is_split_by_accelerators_held() -> None:
+    journal = a_journal(accelerators=4)
+    rent(journal)
+    start(journal, "a", 100, (0, 1, 2))
+    start(journal, "b", 100, (3,))
+    journal.accrue_all(START_S + 500)
+    assert journal.state.jobs["a"].spent_micro_usd == 300_000
+    assert journal.state.jobs["b"].spent_micro_usd == 100_000
+
+
+def test_a_failed_launch_costs_nothing() -> None:
+    journal = a_journal()
+    journal.record(
+        ev.LaunchFailed(
+            at_s=START_S + 5, token="t", offer_id="o", failure="capacity", message="",
+            closes_intent=True,
+        )
+    )  # fmt: skip
+    journal.accrue_all(START_S + 1000)
+    assert journal.state.spent_micro_usd == 0
+    assert not journal.state.instances
+
+
+def test_a_minute_is_billed_at_least() -> None:
+    journal = a_journal()
+    rent(journal)
+    end(journal, 7)
+    assert journal.state.spent_micro_usd == 60_000
+
+
+def test_what_was_written_too_far_is_taken_back_when_the_end_turns_out_earlier() -> None:
+    journal = a_journal()
+    rent(journal)
+    start(journal, "a", 100)
+    journal.accrue_all(START_S + 700)
+    end(journal, 400, seen_at_s=710)
+    assert journal.state.jobs["a"].spent_micro_usd == 300_000
+    assert journal.state.spent_micro_usd == 400_000
+    assert imbalance_micro_usd(journal.state) == 0
+
+
+def test_each_second_costs_the_price_of_its_time_also_when_it_is_known_late() -> None:
+    in_time, late = a_journal(), a_journal()
+    change = ev.PriceChanged(at_s=START_S + 300, instance_id="i", price_usd_per_hour=7.2)
+    for journal in (in_time, late):
+        rent(journal)
+        start(journal, "a", 100)
+    in_time.record(change)
+    in_time.accrue_all(START_S + 600)
+    late.accrue_all(START_S + 600)
+    late.record(change)
+    assert in_time.state.spent_micro_usd == late.state.spent_micro_usd == 900_000
+    assert late.state.jobs["a"].spent_micro_usd == 800_000
+    end(late, 600)
+    assert late.state.spent_micro_usd == 900_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    price=st.floats(0.01, 99, allow_nan=False),
+    looks=st.lists(st.floats(0, 4000), max_size=8),
+    started_s=st.floats(90, 2000),
+    ended_s=st.floats(2000, 4000),
+)
+def test_slices_do_not_change_the_bill(
+    price: float, looks: list[float], started_s: float, ended_s: float
+) -> None:
+    journal = a_journal(price=price)
+    rent(journal)
+    started = False
+    for look_s in sorted(looks):
+        if look_s >= started_s and not started:
+            start(journal, "a", started_s)
+            started = True
+        if look_s < ended_s:
+            journal.accrue_all(START_S + look_s)
+            assert imbalance_micro_usd(journal.state) == 0
+    end(journal, ended_s)
+    state = journal.state
+    assert imbalance_micro_usd(state) == 0
+    assert state.spent_micro_usd == bill_micro_usd(state.instances["i"], START_S + ended_s)
+    exact = max(60, math.ceil(round(ended_s, 3))) * round(price * 1e6) / 3600
+    assert abs(state.spent_micro_usd - exact) <= 2_000_000 * price / 3600 + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    amount=st.integers(-(10**12), 10**12),
+    weights=st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 64), max_size=6),
+)
+def test_a_split_adds_up_and_is_fair_to_the_micro_dollar(
+    amount: int, weights: dict[str, int]
+) -> None:
+    parts = split(amount, weights)
+    assert set(parts) == set(weights)
+    assert sum(parts.values()) == (amount if weights else 0)
+    total = sum(weights.values())
+    for name, part in parts.items():
+        assert abs(part - amount * weights[name] / total) < 1 + 1e-3
