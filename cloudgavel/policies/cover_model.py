@@ -23,10 +23,10 @@ from cloudgavel.policies.cover_request import (
     CoverRequest,
     LiveInstance,
 )
+from cloudgavel.policies.cover_screen import promising_candidates
 from cloudgavel.policies.problem import FloatArray
 from cloudgavel.policies.solve import LinearProgram
 
-CANDIDATES_IN_LARGE_MODELS = 8
 LIVE_PLACES_IN_LARGE_MODELS = 3
 TIE_BONUS_SHARE = 1e-3
 """Of an optional job's value: breaking even means run."""
@@ -59,6 +59,15 @@ class CoverModel:
     """Offer id -> column of u_r (large model)."""
     unplaceable: dict[str, str]
     """Jobs without any option, and why."""
+    is_exact: bool
+    left_out_columns: dict[str, int]
+    """Job that must progress -> column of d_j."""
+
+    def left_out(self, values: FloatArray | None) -> frozenset[str]:
+        """Jobs that must progress and have no place in an answer."""
+        if values is None:
+            return frozenset()
+        return frozenset(job for job, at in self.left_out_columns.items() if values[at] > 0.5)
 
     def shared_count(self, values: FloatArray) -> dict[str, int]:
         """New shared instances by offer (large model)."""
@@ -103,9 +112,17 @@ class _Rows:
 
 
 def build_cover_model(
-    request: CoverRequest, *, exact: bool, binaries_up_to: int | None = None
+    request: CoverRequest,
+    *,
+    exact: bool,
+    binaries_up_to: int | None = None,
+    all_places_of: frozenset[str] = frozenset(),
 ) -> CoverModel | None:
-    """Write the program down; ``None`` if the exact one would have too many options."""
+    """Write the program down; ``None`` if the exact one would have too many options.
+
+    Large models keep every place of the jobs in ``all_places_of``, and of the others those that
+    the screening finds promising.
+    """
     offers = {offer.offer_id: offer for offer in request.offers}
     live_by_offer: dict[str, list[LiveInstance]] = {}
     for live in sorted(request.live, key=lambda one: one.instance_id):
@@ -113,8 +130,10 @@ def build_cover_model(
     jobs = sorted(request.jobs, key=lambda job: job.name)
     fitting = {job.name: _fitting(job, offers) for job in jobs}
     if not exact:
+        promising = promising_candidates(request, jobs, fitting, offers)
         fitting = {
-            job.name: _best(job, fitting[job.name], offers, request.horizon_s) for job in jobs
+            name: found if name in all_places_of else promising[name]
+            for name, found in fitting.items()
         }
     sharers: dict[str, int] = {}
     for job in jobs:
@@ -136,6 +155,7 @@ def build_cover_model(
     hours = request.horizon_s / 3600.0
     options: list[Option] = []
     unplaceable: dict[str, str] = {}
+    left_out_columns: dict[str, int] = {}
 
     # Instances.
     kept: dict[str, int] = {}
@@ -278,7 +298,8 @@ def build_cover_model(
         entries = [(option.column, 1.0) for option in own]
         if job.must_progress:
             price = LEFT_OUT_FACTOR * (dearest + 1.0) * max(job.weight, 1e-3)
-            entries.append((rows.column(price), 1.0))
+            left_out_columns[job.name] = rows.column(price)
+            entries.append((left_out_columns[job.name], 1.0))
             rows.row(entries, 1.0, 1.0)
         else:
             rows.row(entries, -math.inf, 1.0)
@@ -292,6 +313,8 @@ def build_cover_model(
         live_exclusive=live_exclusive,
         shared_columns=shared_new,
         unplaceable=unplaceable,
+        is_exact=exact,
+        left_out_columns=left_out_columns,
     )
 
 
@@ -419,31 +442,3 @@ def _fitting(job: CoverJob, offers: dict[str, CoverOffer]) -> list[CoverCandidat
             continue
         found.append(candidate)
     return sorted(found, key=lambda c: (c.offer_id, c.gang_size, c.pool))
-
-
-def _best(
-    job: CoverJob, fitting: list[CoverCandidate], offers: dict[str, CoverOffer], horizon_s: float
-) -> list[CoverCandidate]:
-    """Keep the candidates of a large model: cheapest shared, cheapest alone, and where it is."""
-    if len(fitting) <= CANDIDATES_IN_LARGE_MODELS:
-        return fitting
-    hours = horizon_s / 3600.0
-
-    def net(candidate: CoverCandidate, share: float) -> tuple[float, str, int]:
-        offer = offers[candidate.offer_id]
-        worth = 0.0 if job.must_progress else candidate.value_usd_per_s * horizon_s
-        rent = offer.usd_per_hour * hours * share
-        cost = rent + candidate.change_over_usd + candidate.rent_beyond_usd - worth
-        return cost, candidate.offer_id, candidate.gang_size
-
-    shared = sorted(fitting, key=lambda c: net(c, c.gang_size / offers[c.offer_id].accelerators))[
-        : CANDIDATES_IN_LARGE_MODELS // 2
-    ]
-    alone = sorted(fitting, key=lambda c: net(c, float(_count(c, offers[c.offer_id]))))
-    chosen = list(shared)
-    for candidate in alone:
-        if len(chosen) >= CANDIDATES_IN_LARGE_MODELS:
-            break
-        if candidate not in chosen:
-            chosen.append(candidate)
-    return sorted(chosen, key=lambda c: (c.offer_id, c.gang_size, c.pool))

@@ -12,8 +12,9 @@ alone would cost for the same progress (Eva, EuroSys 2025): alone on that instan
 even, and even means run. What starting costs is paid now or later, so it is no reason to wait.
 
 Two formulations. Small: one binary per job and instance, exact. Large: jobs that share count
-against whole numbers of instances per offer, and are packed afterwards, largest first; exact when
-gang sizes divide each other (1, 2, 4, 8), and any excess instance is reported.
+against whole numbers of instances per offer, and are packed afterwards, largest first: nothing is
+lost when gang sizes divide each other (1, 2, 4, 8), and any excess instance is reported. Each job
+then keeps the places that a linear relaxation finds promising (``cover_screen``).
 """
 
 import math
@@ -31,7 +32,9 @@ from cloudgavel.policies.cover_request import (
 )
 from cloudgavel.policies.solve import LinearAnswer, SolveStatus, solve_integer
 
-EXACT_BINARIES_UP_TO = 1500
+EXACT_BINARIES_UP_TO = 300
+NODES_TIMES_COLUMNS = 20_000
+"""Node limit of large models: this over their columns."""
 
 
 def reservation_usd_per_s(
@@ -65,12 +68,25 @@ def cover(request: CoverRequest) -> CoverAnswer:
     model = exact or build_cover_model(request, exact=False)
     assert model is not None
     small = exact is not None
-    answer = solve_integer(
-        model.program, relative_gap=1e-9 if small else 1e-4, node_limit=5000 if small else 200
-    )
+    answer = _solved(model)
+    left_out = model.left_out(answer.values)
+    if left_out and not small:
+        # The screening may have dropped the only places with room; those jobs see all of them.
+        wider = build_cover_model(request, exact=False, all_places_of=left_out)
+        again = _solved(wider) if wider else answer
+        if wider and again.values is not None:
+            model, answer = wider, again
     if answer.values is None:
         return _greedy(request, f"the solver failed ({answer.message})")
     return _decoded(request, model, answer)
+
+
+def _solved(model: CoverModel) -> LinearAnswer:
+    """Solve the program: small ones to the end, large ones within a few nodes."""
+    if model.is_exact:
+        return solve_integer(model.program, relative_gap=1e-9, node_limit=5000)
+    nodes = 1 + NODES_TIMES_COLUMNS // model.program.cost.size
+    return solve_integer(model.program, relative_gap=1e-4, node_limit=nodes, quick=True)
 
 
 def _answer_without_jobs(request: CoverRequest, kept: tuple[str, ...]) -> CoverAnswer:
@@ -325,6 +341,12 @@ def _decoded(request: CoverRequest, model: CoverModel, solved: LinearAnswer) -> 
                 excess += 1
             number = tally.open_new(offer_id, exclusive=False)
         tally.place(option.job, option.candidate, numbers=(number,), exclusive=False, stays=False)
+    # What a large model left out for want of the places it did not look at.
+    placed = {place.job for place in tally.placements}
+    added = 0
+    for job in sorted(request.jobs, key=lambda one: (-one.weight, one.name)):
+        if job.must_progress and job.name not in placed and not model.is_exact:
+            added += _insert(tally, job)
     for job in request.jobs:
         if job.name in model.unplaceable:
             reasons[job.name] = model.unplaceable[job.name]
@@ -337,50 +359,59 @@ def _decoded(request: CoverRequest, model: CoverModel, solved: LinearAnswer) -> 
     if excess or any("beside the others" in reason for reason in reasons.values()):
         status = CoverStatus.FEASIBLE
         message = f"{excess} instances more than counted, because gangs did not pack"
+    if added:
+        status = CoverStatus.FEASIBLE
+        message = f"{added} jobs placed one by one after the others"
     return tally.answer(status, reasons, message)
 
 
 def _greedy(request: CoverRequest, message: str) -> CoverAnswer:
     """Place jobs one by one: those that must first, heaviest first, each where it adds least."""
     tally = _Tally(request)
-    hours = request.horizon_s / 3600.0
     reasons: dict[str, str] = {}
     order = sorted(request.jobs, key=lambda j: (not j.must_progress, -j.weight, j.name))
     for job in order:
-        best: tuple[float, int, CoverCandidate, tuple[str, ...], int, bool, bool] | None = None
-        for rank, candidate in enumerate(job.candidates):
-            offer = tally.offers.get(candidate.offer_id)
-            if offer is None:
-                continue
-            for live, fresh, exclusive, stays in _places(tally, job, candidate, offer):
-                opened = sum(1 for key in live if not tally.used[key]) + max(fresh, 0)
-                cost = opened * offer.usd_per_hour * hours + max(fresh, 0) * offer.start_usd
-                cost += candidate.rent_beyond_usd
-                cost += 0.0 if stays else candidate.change_over_usd
-                if not job.must_progress:
-                    cost -= candidate.value_usd_per_s * request.horizon_s
-                    if not job.on_instances:
-                        cost -= candidate.change_over_usd + offer.start_usd * max(fresh, 0)
-                    if cost > 1e-9:
-                        continue
-                if not tally.may_add(candidate.offer_id, opened, fresh=max(fresh, 0)):
-                    continue
-                entry = (cost, rank, candidate, live, fresh, exclusive, stays)
-                if best is None or entry[:2] < best[:2]:
-                    best = entry
-        if best is None:
-            if job.must_progress:
-                reasons[job.name] = "quotas, limits or capacity leave no place for it"
-            continue
-        _, _, candidate, live, fresh, exclusive, stays = best
-        if fresh < 0:
-            numbers: tuple[int, ...] = (-fresh - 1,)
-        else:
-            numbers = tuple(
-                tally.open_new(candidate.offer_id, exclusive=exclusive) for _ in range(fresh)
-            )
-        tally.place(job, candidate, live=live, numbers=numbers, exclusive=exclusive, stays=stays)
+        if not _insert(tally, job) and job.must_progress:
+            reasons[job.name] = "quotas, limits or capacity leave no place for it"
     return tally.answer(CoverStatus.GREEDY, reasons, message)
+
+
+def _insert(tally: _Tally, job: CoverJob) -> bool:
+    """Place one job where it adds least to what is placed already; say whether it was placed."""
+    request = tally.request
+    hours = request.horizon_s / 3600.0
+    best: tuple[float, int, CoverCandidate, tuple[str, ...], int, bool, bool] | None = None
+    for rank, candidate in enumerate(job.candidates):
+        offer = tally.offers.get(candidate.offer_id)
+        if offer is None or candidate.gang_size <= 0 or offer.accelerators <= 0:
+            continue
+        for live, fresh, exclusive, stays in _places(tally, job, candidate, offer):
+            opened = sum(1 for key in live if not tally.used[key]) + max(fresh, 0)
+            cost = opened * offer.usd_per_hour * hours + max(fresh, 0) * offer.start_usd
+            cost += candidate.rent_beyond_usd
+            cost += 0.0 if stays else candidate.change_over_usd
+            if not job.must_progress:
+                cost -= candidate.value_usd_per_s * request.horizon_s
+                if not job.on_instances:
+                    cost -= candidate.change_over_usd + offer.start_usd * max(fresh, 0)
+                if cost > 1e-9:
+                    continue
+            if not tally.may_add(candidate.offer_id, opened, fresh=max(fresh, 0)):
+                continue
+            entry = (cost, rank, candidate, live, fresh, exclusive, stays)
+            if best is None or entry[:2] < best[:2]:
+                best = entry
+    if best is None:
+        return False
+    _, _, candidate, live, fresh, exclusive, stays = best
+    if fresh < 0:
+        numbers: tuple[int, ...] = (-fresh - 1,)
+    else:
+        numbers = tuple(
+            tally.open_new(candidate.offer_id, exclusive=exclusive) for _ in range(fresh)
+        )
+    tally.place(job, candidate, live=live, numbers=numbers, exclusive=exclusive, stays=stays)
+    return True
 
 
 def _places(

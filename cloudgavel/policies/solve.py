@@ -95,39 +95,90 @@ def solve_linear(
 
 
 def solve_integer(
-    program: LinearProgram, *, relative_gap: float = 1e-6, node_limit: int = 2000
+    program: LinearProgram,
+    *,
+    relative_gap: float = 1e-6,
+    node_limit: int = 2000,
+    quick: bool = False,
 ) -> LinearAnswer:
-    """Solve a mixed-integer program with HiGHS (through ``scipy.optimize.milp``).
+    """Solve a mixed-integer program with HiGHS.
 
     Stops at the gap or the node limit; FEASIBLE then means "best found, not proved best".
+    ``quick`` leaves out the searches that cost most at the root (restarts, sub-MIP heuristics).
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     if program.cost.size == 0:
         return _answer_without_columns(program)
-    integer = np.zeros(program.cost.size) if program.integer is None else program.integer
+    options: dict[str, bool | int | float | str] = {
+        "mip_rel_gap": relative_gap,
+        "mip_max_nodes": node_limit,
+        "mip_detect_symmetry": False,
+    }
+    if quick:
+        options |= {"mip_heuristic_effort": 0.0, "mip_allow_restart": False}
     try:
-        found = milp(
-            program.cost,
-            integrality=np.asarray(integer, dtype=np.int64),
-            bounds=Bounds(program.lower, program.upper),
-            constraints=LinearConstraint(program.matrix, program.row_lower, program.row_upper),
-            options={"mip_rel_gap": relative_gap, "node_limit": node_limit, "disp": False},
-        )
+        highs = _loaded_highs(program, options)
+        highs.run()
+        said = highs.getModelStatus()
+        values = np.array(highs.getSolution().col_value, dtype=np.float64)
+        objective = float(highs.getInfo().objective_function_value)
+        message = highs.modelStatusToString(said)
+        has_answer = highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible
     except Exception as error:  # a solver's exception must not end a round
         return LinearAnswer(status=SolveStatus.FAILED, message=f"HiGHS: {error}")
-    if found.x is not None and np.isfinite(found.x).all():
-        status = SolveStatus.OPTIMAL if found.status == 0 else SolveStatus.FEASIBLE
+    if has_answer and values.size == program.cost.size and np.isfinite(values).all():
+        proved = said == highspy.HighsModelStatus.kOptimal
         return LinearAnswer(
-            status=status,
-            values=np.asarray(found.x, dtype=np.float64),
-            objective=float(found.fun),
-            message=str(found.message),
+            status=SolveStatus.OPTIMAL if proved else SolveStatus.FEASIBLE,
+            values=values,
+            objective=objective,
+            message=message,
         )
-    kinds = {2: SolveStatus.INFEASIBLE, 3: SolveStatus.UNBOUNDED}
-    return LinearAnswer(
-        status=kinds.get(int(found.status), SolveStatus.FAILED), message=str(found.message)
-    )
+    return LinearAnswer(status=_STATUS.get(said, SolveStatus.FAILED), message=f"HiGHS: {message}")
+
+
+_STATUS = {
+    highspy.HighsModelStatus.kOptimal: SolveStatus.OPTIMAL,
+    highspy.HighsModelStatus.kInfeasible: SolveStatus.INFEASIBLE,
+    highspy.HighsModelStatus.kUnbounded: SolveStatus.UNBOUNDED,
+    highspy.HighsModelStatus.kUnboundedOrInfeasible: SolveStatus.INFEASIBLE,
+}
+
+
+def _loaded_highs(
+    program: LinearProgram, options: dict[str, bool | int | float | str]
+) -> highspy.Highs:
+    """Hand a program over to HiGHS: silent, one thread, one seed."""
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    always: dict[str, bool | int | float | str] = {
+        "output_flag": False,
+        "log_to_console": False,
+        "threads": 1,
+        "parallel": "off",
+        "random_seed": 0,
+    }
+    for name, value in (always | options).items():
+        highs.setOptionValue(name, value)
+    matrix = program.matrix.tocsc()
+    lp = highspy.HighsLp()
+    lp.num_col_ = int(program.cost.size)
+    lp.num_row_ = int(program.row_upper.size)
+    lp.col_cost_ = program.cost
+    lp.col_lower_ = program.lower
+    lp.col_upper_ = program.upper
+    lp.row_lower_ = program.row_lower
+    lp.row_upper_ = program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.num_col_ = lp.num_col_
+    lp.a_matrix_.num_row_ = lp.num_row_
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
+    if program.integer is not None:
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[int(whole)] for whole in program.integer]
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise ValueError("HiGHS refused the model")
+    return highs
 
 
 def solve_cvxpy(problem: cvxpy.Problem, *, solver: str | None = None) -> SolveStatus:
@@ -228,38 +279,21 @@ class WarmModel:
 
     def __init__(self, program: LinearProgram) -> None:
         self._column_count = int(program.cost.size)
-        self._row_count = int(program.row_upper.size)
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        options: dict[str, bool | int | float | str] = {
-            "output_flag": False,
-            "log_to_console": False,
-            "threads": 1,
-            "parallel": "off",
-            "random_seed": 0,
-            "solver": "simplex",
-            "primal_feasibility_tolerance": FEASIBILITY_TOLERANCE,
-            "dual_feasibility_tolerance": FEASIBILITY_TOLERANCE,
-            "simplex_iteration_limit": 2_000_000,
-        }
-        for name, value in options.items():
-            self._highs.setOptionValue(name, value)
-        lp = highspy.HighsLp()
-        lp.num_col_ = self._column_count
-        lp.num_row_ = self._row_count
-        lp.col_cost_ = program.cost
-        lp.col_lower_ = program.lower
-        lp.col_upper_ = program.upper
-        lp.row_lower_ = program.row_lower
-        lp.row_upper_ = program.row_upper
-        matrix = program.matrix.tocsc()
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.num_col_ = self._column_count
-        lp.a_matrix_.num_row_ = self._row_count
-        lp.a_matrix_.start_ = matrix.indptr
-        lp.a_matrix_.index_ = matrix.indices
-        lp.a_matrix_.value_ = matrix.data
-        self._empty_answer = _answer_without_columns(program) if not self._column_count else None
-        self._loaded = self._highs.passModel(lp) != highspy.HighsStatus.kError
+        self._empty_answer = None if self._column_count else _answer_without_columns(program)
+        self._refused = ""
+        try:
+            self._highs = _loaded_highs(
+                program,
+                {
+                    "solver": "simplex",
+                    "primal_feasibility_tolerance": FEASIBILITY_TOLERANCE,
+                    "dual_feasibility_tolerance": FEASIBILITY_TOLERANCE,
+                    "simplex_iteration_limit": 2_000_000,
+                },
+            )
+        except Exception as error:  # a solver's exception must not end a round
+            self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+            self._refused = f"HiGHS: {error}"
 
     def add_columns(
         self, cost: FloatArray, matrix: sparse.csc_matrix, lower: FloatArray, upper: FloatArray
@@ -299,8 +333,8 @@ class WarmModel:
         """Solve from the present basis; once more from scratch if that fails."""
         if self._empty_answer is not None and not self._column_count:
             return self._empty_answer
-        if not self._loaded:
-            return LinearAnswer(status=SolveStatus.FAILED, message="HiGHS refused the model")
+        if self._refused:
+            return LinearAnswer(status=SolveStatus.FAILED, message=self._refused)
         answer = self._run()
         if answer.status is SolveStatus.FAILED:
             self._highs.clearSolver()
@@ -311,12 +345,7 @@ class WarmModel:
         try:
             self._highs.run()
             said = self._highs.getModelStatus()
-            kind = {
-                highspy.HighsModelStatus.kOptimal: SolveStatus.OPTIMAL,
-                highspy.HighsModelStatus.kInfeasible: SolveStatus.INFEASIBLE,
-                highspy.HighsModelStatus.kUnbounded: SolveStatus.UNBOUNDED,
-                highspy.HighsModelStatus.kUnboundedOrInfeasible: SolveStatus.INFEASIBLE,
-            }.get(said, SolveStatus.FAILED)
+            kind = _STATUS.get(said, SolveStatus.FAILED)
             message = self._highs.modelStatusToString(said)
             if kind is not SolveStatus.OPTIMAL:
                 return LinearAnswer(status=kind, message=f"HiGHS: {message}")

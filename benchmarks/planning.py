@@ -1,0 +1,175 @@
+"""Planning LP and covering: whole calls (build, solve, read back) by size and by severity.
+
+Run ``python benchmarks/planning.py [JOBS ...]``; without arguments 6, 50, 200 and 1,000 jobs.
+Severities: ``mild`` quotas rarely bind; ``hard`` quotas bind; ``tight`` also quarters the
+deadlines; ``half budget`` pays for half. One thread.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from cloudgavel.policies.allocation import Allocation
+from cloudgavel.policies.cover_request import CoverCandidate, CoverJob, CoverOffer, CoverRequest
+from cloudgavel.policies.covering import cover, reservation_usd_per_s
+from cloudgavel.policies.min_cost import MinCost
+from cloudgavel.policies.min_makespan import MinMakespan
+from cloudgavel.policies.on_demand_only import OnDemandOnly
+from cloudgavel.policies.problem import AllocationProblem, JobRow, Pool, QuotaGroup
+from cloudgavel.pricing.offer import CapacityType
+
+POOLS = {6: 20, 50: 40, 200: 40, 1000: 60}
+
+
+def fleet_problem(job_count: int, pool_count: int, severity: str = "mild") -> AllocationProblem:
+    """Random jobs of 2-20 h with deadlines of 20-80 h on offers of 1, 4 and 8 accelerators."""
+    dice = np.random.default_rng(7)
+    speed = dice.uniform(0.5, 8, pool_count)
+    pools = []
+    for column in range(pool_count):
+        g = [1, 4, 8][column % 3]
+        k = g if dice.random() < 0.5 else 1
+        spot = column % 2 == 0
+        price = speed[column] * g * dice.uniform(0.5, 1.5) * (0.35 if spot else 1.0)
+        pools.append(
+            Pool(
+                label=f"o{column}*{k}",
+                offer_id=f"o{column}",
+                accelerator=f"a{column % 5}",
+                capacity_type=CapacityType.SPOT if spot else CapacityType.ON_DEMAND,
+                gang_size=k,
+                accelerators_per_instance=g,
+                shareable=True,
+                price_usd_per_hour=float(price),
+                interruption_rate_per_hour=0.05 if spot else 0.0,
+                availability_share=0.8 if spot else 1.0,
+            )
+        )
+    gangs = np.array([pool.gang_size for pool in pools])
+    rates = speed * gangs**0.9 * dice.uniform(0.7, 1.3, (job_count, pool_count))
+    feasible = dice.random((job_count, pool_count)) < 0.8
+    steps = dice.uniform(2, 20, job_count) * 3600 * np.median(rates, axis=1)
+    rates[~feasible] = np.nan
+    slack = 0.25 if severity == "tight" else 1.0
+    jobs = tuple(
+        JobRow(
+            name=f"j{row:04d}",
+            steps_left=float(steps[row]),
+            deadline_s=None
+            if dice.random() < 0.2
+            else float(dice.choice(np.linspace(20, 80, 40))) * 3600 * slack,
+            weight=float(dice.integers(1, 4)),
+        )
+        for row in range(job_count)
+    )
+    limit = 2 + job_count * (0.5 if severity == "mild" else 0.06)
+    quotas = tuple(
+        QuotaGroup(
+            name=f"q{number}",
+            coefficients=tuple(float(column % 4 == number) for column in range(pool_count)),
+            limit=limit,
+        )
+        for number in range(4)
+    )
+    return AllocationProblem(
+        jobs=jobs,
+        pools=tuple(pools),
+        throughput_steps_per_s=rates,
+        feasible=feasible,
+        change_over_s=np.full((job_count, pool_count), 180.0),
+        quotas=quotas,
+    )
+
+
+def cover_request(job_count: int, offer_count: int, *, limited: bool) -> CoverRequest:
+    """Half of the jobs must progress; offers of 1, 4 and 8 accelerators."""
+    dice = np.random.default_rng(7)
+    offers = tuple(
+        CoverOffer(
+            offer_id=f"o{n:02d}",
+            usd_per_hour=float(dice.uniform(0.5, 3)) * g,
+            accelerators=g,
+            shareable=True,
+            vcpus=8.0 * g,
+            new_limit=max(2, job_count // 20) if limited else None,
+        )
+        for n, g in enumerate([1, 4, 8][n % 3] for n in range(offer_count))
+    )
+    jobs = []
+    for row in range(job_count):
+        k = int(dice.choice([1, 1, 2, 4, 8]))
+        rates = {n: float(dice.uniform(1, 5)) for n in range(offer_count)}
+        rents = {n: o.usd_per_hour * -(-k // o.accelerators) for n, o in enumerate(offers)}
+        values = reservation_usd_per_s(rents, rates)
+        jobs.append(
+            CoverJob(
+                name=f"j{row:04d}",
+                candidates=tuple(
+                    CoverCandidate(
+                        pool=n,
+                        offer_id=offer.offer_id,
+                        gang_size=k,
+                        value_usd_per_s=values[n],
+                        change_over_usd=0.05,
+                        vcpus=4.0 * min(k, offer.accelerators),
+                    )
+                    for n, offer in enumerate(offers)
+                ),
+                must_progress=row % 2 == 0,
+            )
+        )
+    return CoverRequest(jobs=tuple(jobs), offers=offers, horizon_s=3600.0)
+
+
+def timed(call: Callable[[], object]) -> tuple[float, object]:
+    """Seconds of one call."""
+    begin = time.perf_counter()
+    result = call()
+    return time.perf_counter() - begin, result
+
+
+def main(sizes: list[int]) -> None:
+    """Print one line per problem."""
+    MinMakespan().allocate(fleet_problem(2, 3))  # imports and first calls are not what is measured
+    for job_count in sizes:
+        pool_count = POOLS.get(job_count, 60)
+        for severity in ("mild", "hard", "tight"):
+            problem = fleet_problem(job_count, pool_count, severity)
+            policies: list[MinCost | MinMakespan | OnDemandOnly] = [MinCost(), OnDemandOnly()]
+            if job_count <= 50:
+                policies.append(MinMakespan())
+            for policy in policies:
+                seconds, answer = timed(lambda p=policy, q=problem: p.allocate(q))  # type: ignore[misc]
+                assert isinstance(answer, Allocation)
+                report(f"{policy.name} {severity}", job_count, pool_count, seconds, answer)
+        problem = fleet_problem(job_count, pool_count)
+        enough = MinCost(explained_count=0).allocate(problem).smallest_sufficient_budget_usd or 0.0
+        poor = replace(problem, budget_left_usd=enough / 2)
+        seconds, answer = timed(lambda q=poor: MinCost().allocate(q))  # type: ignore[misc]
+        assert isinstance(answer, Allocation)
+        report("min_cost half budget", job_count, pool_count, seconds, answer)
+        for limited in (False, True):
+            request = cover_request(job_count, pool_count, limited=limited)
+            seconds, placed = timed(lambda r=request: cover(r))  # type: ignore[misc]
+            label = f"cover {'limited' if limited else 'free'}"
+            print(
+                f"{label:<28}{job_count:>6} x {pool_count:<4}{seconds:>9.3f} s  "
+                f"{placed.status:<10}{placed.objective_usd:>12.2f} USD"  # type: ignore[attr-defined]
+            )
+
+
+def report(label: str, jobs: int, pools: int, seconds: float, answer: Allocation) -> None:
+    """Print one policy's line."""
+    intervals = 0 if answer.hours is None else answer.hours.shape[2]
+    print(
+        f"{label:<28}{jobs:>6} x {pools} x {intervals:<3}{seconds:>8.3f} s  {answer.status:<10}"
+        f"{answer.cost_usd or 0:>12.2f} USD  bound {answer.lower_bound_usd or 0:>10.2f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main([int(size) for size in sys.argv[1:]] or [6, 50, 200, 1000])
