@@ -323,7 +323,10 @@ class Loop:
             self._dirty = True
 
     def _give_back(self, now_s: float) -> None:
-        """With nothing left to do, or nothing allowed, empty machines end whatever was decided."""
+        """With nothing left to do, or nothing allowed, machines end whatever was decided.
+
+        Only those that are empty, or whose jobs were told to save and end and could not be saved.
+        """
         state = self.state
         over = not state.active_jobs
         if not over and state.stopping is None and not self._out_of_money:
@@ -331,7 +334,8 @@ class Loop:
         reason = "all work is done" if over else (state.stopping or "the budget is used up")
         events: list[ev.Event] = []
         for record in state.live_instances:
-            if not state.jobs_on(record.instance_id):
+            jobs = [state.jobs[name] for name in state.jobs_on(record.instance_id)]
+            if all(job.failed_stops > 0 for job in jobs):
                 events.extend(self._terminate(record.instance_id, reason, now_s))
         for token in sorted(state.intents):
             events.extend(self._terminate(token, reason, now_s))

@@ -118,6 +118,8 @@ def next_look_at_s(
         limit = job.spec.max_duration_s
         if limit is not None and job.started_at_s is not None:
             times.append(job.started_at_s + limit)
+        if job.save_error is not None and job.current is not None and job.stop_asked:
+            times.append(_stop_has_failed_at_s(job))
     later = [max(at_s, now_s + 0.001) for at_s in times]
     return min(later, default=None)
 
@@ -275,7 +277,9 @@ def _attempt_news(
     if saved > job.saved_steps:
         yield ev.CheckpointSaved(at_s=at_s, job=name, attempt=number, step=saved)
     save_error = next((r.save_error for r in known if r.save_error is not None), None)
-    if save_error != job.save_error:
+    if save_error != job.save_error or (
+        save_error is not None and at_s >= _stop_has_failed_at_s(job)
+    ):
         yield ev.SaveFailed(at_s=at_s, job=name, attempt=number, error=save_error)
     yield from _progress(name, job, leader, world, at_s, sightings, settings)
     bad = next((r for r in known if _ended_badly(r)), None)
@@ -290,6 +294,13 @@ def _attempt_news(
         yield ev.AttemptStopped(
             at_s=at_s, job=name, attempt=number, step=leader.step, interrupted=taken
         )
+
+
+def _stop_has_failed_at_s(job: JobRecord) -> float:
+    """When a stop whose save goes on failing (with the same words) counts as failed."""
+    if job.stop_asked_at_s is None:
+        return float("inf")
+    return job.stop_asked_at_s + 2 * job.spec.checkpoint.save_s + job.spec.grace_s
 
 
 def _ended_badly(report: JobReport) -> bool:

@@ -288,7 +288,8 @@ def _attempt_started(state: RunState, event: ev.AttemptStarted) -> RunState:
         attempts=(*job.attempts, attempt),
         steps_done=job.saved_steps,
         move_to=(),
-        stop_asked=False,
+        stop_asked_at_s=None,
+        failed_stops=0,
         save_error=None,
         moves=job.moves + (1 if moved else 0),
         started_at_s=job.started_at_s if job.started_at_s is not None else event.at_s,
@@ -310,7 +311,7 @@ def _stop_asked(state: RunState, event: ev.StopAsked) -> RunState:
     return _job(
         state,
         event.job,
-        stop_asked=True,
+        stop_asked_at_s=event.at_s,
         move_to=event.to_instance_ids,
         phase=JobPhase.MOVING if event.to_instance_ids else JobPhase.SAVING,
         reason=event.reason,
@@ -360,7 +361,8 @@ def _save_failed(state: RunState, event: ev.SaveFailed) -> RunState:
             state,
             event.job,
             save_error=event.error,
-            stop_asked=False,
+            stop_asked_at_s=None,
+            failed_stops=job.failed_stops + 1,
             move_to=(),
             phase=JobPhase.RUNNING,
             reason=f"not stopped: its checkpoint could not be written ({event.error})",
@@ -378,7 +380,7 @@ def _end_attempt(
     return _job(
         state,
         name,
-        **{"attempts": (*job.attempts[:-1], ended), "stop_asked": False, **changes},
+        **{"attempts": (*job.attempts[:-1], ended), "stop_asked_at_s": None, **changes},
     )
 
 

@@ -48,7 +48,10 @@ class JobRecord:
     saved_steps: int = 0
     attempts: tuple[AttemptRecord, ...] = ()
     move_to: tuple[str, ...] = ()
-    stop_asked: bool = False
+    stop_asked_at_s: float | None = None
+    """When the present attempt was told to save and end; ``None`` = it is to run."""
+    failed_stops: int = 0
+    """How often it could not be saved when it was to end."""
     save_sequence: int = 0
     started_at_s: float | None = None
     finished_at_s: float | None = None
@@ -83,6 +86,11 @@ class JobRecord:
         if self.attempts and self.attempts[-1].ended_at_s is None:
             return self.attempts[-1]
         return None
+
+    @property
+    def stop_asked(self) -> bool:
+        """True while the present attempt is to save and end."""
+        return self.stop_asked_at_s is not None
 
     @property
     def attempt(self) -> int:
