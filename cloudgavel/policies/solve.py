@@ -159,6 +159,10 @@ def _loaded_highs(
     for name, value in (always | options).items():
         highs.setOptionValue(name, value)
     matrix = program.matrix.tocsc()
+    bounds = (program.row_lower, program.row_upper, program.lower, program.upper)
+    numbers = np.isfinite(program.cost).all() and np.isfinite(matrix.data).all()
+    if not numbers or any(np.isnan(bound).any() for bound in bounds):
+        raise ValueError("the model holds something that is not a number")
     lp = highspy.HighsLp()
     lp.num_col_ = int(program.cost.size)
     lp.num_row_ = int(program.row_upper.size)
