@@ -47,6 +47,8 @@ class SignalledAttempt(JobAttempt):
         self._ended_well = False
         self._unsaved = False
         """Whether the output showed a step since the last start or save."""
+        self._kept_real_step = 0
+        """Real step of what the directory holds, as far as is known."""
         self._committed: Signature = ()
         self._next_collect_s: float | None = None
         self._after_commit: str | None = None
@@ -170,7 +172,10 @@ class SignalledAttempt(JobAttempt):
 
     def _between_processes(self) -> None:
         if self.stop_wanted:
-            self.finish(ProcessState.STOPPED, None)
+            if self.save_before_stop and self._claims_too_little:
+                self._begin_commit_of(self.step, "stop")
+            else:
+                self.finish(ProcessState.STOPPED, None)
         elif self._ended_well:
             if self._grants_all:
                 self._complete_job()
@@ -178,9 +183,9 @@ class SignalledAttempt(JobAttempt):
                 self._sequence_running = self.order.save_sequence
                 self._begin_commit_of(self.step, "save")
         elif self._save_due():
-            # No process ran since the last save: what is committed is what there is.
+            # No process ran since the last save: what the directory holds is what there is.
             self._sequence_running = self.order.save_sequence
-            self._mark_save_tried()
+            self._save_what_is_there()
         else:
             self._start_if_granted()
 
@@ -200,10 +205,25 @@ class SignalledAttempt(JobAttempt):
         self._sequence_done = max(self._sequence_done, self._sequence_running)
         self._cap()
 
+    @property
+    def _claims_too_little(self) -> bool:
+        """Whether the directory holds more steps than the newest commit of it was allowed to claim.
+
+        The script ran over a grant before it was held; the grant has grown since.
+        """
+        safe = max(self.saved_step or 0, self.restored_step)
+        return self.saves_here and safe < self.step <= self._kept_real_step
+
+    def _save_what_is_there(self) -> None:
+        if self._claims_too_little:
+            self._begin_commit_of(self.step, "save")
+        else:
+            self._mark_save_tried()
+
     def _begin_save(self, now_s: float) -> None:
         self._sequence_running = self.order.save_sequence
         if not self._unsaved:
-            self._mark_save_tried()
+            self._save_what_is_there()
         elif self._writes_on_sigterm:
             self._begin_end("save", now_s)
         else:
@@ -229,16 +249,22 @@ class SignalledAttempt(JobAttempt):
                 self.finish(state, exit_code)
                 return
             self._ended_well = True
+            self._kept_real_step = self._real_step
             self._cap()
             if self.stop_wanted and not self._grants_all:
                 self._save_then("stop")
             return
         if not self._unsaved:
-            self._after_commit = ending
-            self._committed_or_not()
+            if self._claims_too_little and (ending == "save" or self.save_before_stop):
+                self._begin_commit_of(self.step, ending)
+            else:
+                self._after_commit = ending
+                self._committed_or_not()
             return
         changed = directory_signature(self.checkpoint_dir) != self._before_end
-        if not changed:
+        if changed:
+            self._kept_real_step = self._real_step
+        else:
             self._writes_on_sigterm = False
         self._save_then(ending, step=None if changed else self._step_of_newest_file())
 

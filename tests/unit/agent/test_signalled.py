@@ -1,5 +1,7 @@
 """Agent and a script that knows nothing of cloudgavel."""
 
+from dataclasses import replace
+
 from cloudgavel.messages import layout
 from cloudgavel.messages.orders import JobOrder, Verb
 from cloudgavel.messages.report import ProcessState
@@ -85,6 +87,31 @@ def test_a_save_ends_it_takes_its_directory_and_starts_it_again(rig: Rig) -> Non
     rig.order(a_signalled_order(rig, run_to_step=80, save_sequence=1))
     rig.wait_paused(80)
     assert [manifest.step for manifest in manifests(rig.store, "job")] == [60, 25]
+
+
+def test_what_a_script_ran_over_is_claimed_once_it_is_granted(rig: Rig) -> None:
+    """It saved ten steps when seven were to be told; nine are granted when it is stopped."""
+    (rig.code / "bursts.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "told = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
+        "step = 0\n"
+        "while True:\n"
+        "    print(''.join(f'step {step + more}\\n' for more in range(1, 6)), end='', flush=True)\n"
+        "    step += 5\n"
+        "    time.sleep(0.2)\n"
+        "    if told:\n"
+        "        pathlib.Path('ckpt/step.txt').write_text(str(step))\n"
+        "        sys.exit(0)\n"
+    )
+    rig.start()
+    order = a_signalled_order(rig, command="exec python bursts.py", run_to_step=9)
+    rig.order(replace(order, save_at_steps=(7,)))
+    assert rig.wait_paused(9).saved_step == 7
+    rig.order(replace(order, save_at_steps=(7,), verb=Verb.STOP))
+    job = rig.wait_job(lambda job: job.state is ProcessState.STOPPED)
+    assert (job.saved_step, job.save_error) == (9, None)
+    assert saved_real_step(rig, 9, 1) >= 9
 
 
 def test_a_script_that_writes_nothing_on_sigterm_is_told_as_a_failed_save(rig: Rig) -> None:
