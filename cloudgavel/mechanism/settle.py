@@ -7,6 +7,7 @@ from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.assign import Assignment, stay_of
 from cloudgavel.mechanism.change_over import stop_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
+from cloudgavel.mechanism.guards.promises import ENDING_S
 from cloudgavel.mechanism.guards.reserve import (
     SMALLEST_WAKE_S,
     Liability,
@@ -16,7 +17,7 @@ from cloudgavel.mechanism.guards.reserve import (
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation
 
-RUN_FLOOR_S = 30.0
+RUN_FLOOR_S = ENDING_S
 """With money for less running time than this, a job is stopped rather than run on."""
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s
+from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s, stop_s
 from cloudgavel.mechanism.guards.safety_net import (
     on_demand_columns,
     stepping_s,
@@ -25,6 +25,8 @@ from cloudgavel.units import HOUR_S
 DOUBT_SHARE = 0.1
 """A job without a promise starts only when the money exceeds its expected cost by this share, and
 goes on until it falls short by this share: small changes stop and start nothing."""
+ENDING_S = 30.0
+"""Running time below which the hard rule stops a job (``settle.RUN_FLOOR_S``)."""
 NEAR_S = 1.0
 """Lateness below this is rounding."""
 
@@ -127,6 +129,9 @@ def worst_cost(situation: Situation, row: int, deadline_at_s: float) -> float | 
     """
     job = situation.jobs[row]
     held = situation.held.get(job.spec.name)
+    rules = situation.state.rules
+    # The hard rule keeps the money for the end of a machine until it has ended.
+    end_s = rules.terminate_confirm_s + stop_s(job, rules) + 2 * rules.wake_lag_s + ENDING_S
     ways: list[tuple[bool, float, float, int]] = []
     for column in on_demand_columns(situation, row):
         each = situation.columns[column]
@@ -135,13 +140,30 @@ def worst_cost(situation: Situation, row: int, deadline_at_s: float) -> float | 
             job, rate, job.steps_left_if_lost
         )
         late = situation.state.now_s + work_s > deadline_at_s
-        ways.append((late, work_s if late else 0.0, usd(each.alone_usd_per_hour, work_s), column))
+        money = usd(each.alone_usd_per_hour, work_s + end_s) + _lost_rent_usd(situation, row)
+        ways.append((late, work_s if late else 0.0, money, column))
     if held is not None and not situation.columns[held].spot:
         work_s = stepping_s(job, float(situation.rates[row, held]), job.steps_left)
         late = situation.state.now_s + work_s > deadline_at_s
-        money = usd(situation.columns[held].alone_usd_per_hour, work_s)
+        money = usd(situation.columns[held].alone_usd_per_hour, work_s + end_s)
         ways.append((late, work_s if late else 0.0, money, held))
     return min(ways)[2] if ways else None
+
+
+def _lost_rent_usd(situation: Situation, row: int) -> float:
+    """Rent until the next decision, and until the end after it, that may bring no progress."""
+    job = situation.jobs[row]
+    rules = situation.state.rules
+    lost_s = situation.state.round_s + rules.wake_lag_s + rules.terminate_confirm_s
+    if job.instance_ids:
+        rent = sum(
+            situation.instances[each].price_usd_per_hour
+            for each in job.instance_ids
+            if each in situation.instances
+        )
+    else:
+        rent = min(situation.columns[each].alone_usd_per_hour for each in situation.options(row))
+    return usd(rent * (1 + rules.price_rise_share), lost_s)
 
 
 def hopeless_by_s(situation: Situation, row: int) -> float:
@@ -197,7 +219,8 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
             )
         else:
             held.append(job.spec.name)
-    held.sort(key=lambda name: (-situation.job(name).spec.weight, expected[name], name))
+    # An order that does not change as costs do, so that what is covered stays ahead.
+    held.sort(key=lambda name: (-situation.job(name).spec.weight, deadlines[name] or 0.0, name))
     money = math.inf if money_usd is None else max(0.0, money_usd)
     carried = _with_predecessors(situation, held)
     total = math.fsum(expected[name] for name in carried)
@@ -219,6 +242,7 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     covered: set[str] = set()
     measured: set[str] = set()
     left = money - total
+    short = False
     for name in carried:
         deadline_at_s = deadlines[name]
         if deadline_at_s is None:
@@ -229,12 +253,16 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
             measured.add(name)
         cost = worst_cost(situation, row, deadline_at_s)
         if cost is None or job.spec.spot_only:
+            short = short or math.isfinite(money)
             continue
         worst[name] = cost
         top_up = max(0.0, cost - expected[name])
-        if top_up <= left + 1e-9:
+        # In order of weight without gaps: when spot vanishes, promises are released from the end.
+        if not short and top_up <= left + 1e-9:
             left -= top_up
             covered.add(name)
+        else:
+            short = True
     funded, partial, partial_usd = _fund(situation, carried, expected, max(0.0, left))
     wished = frozenset(job.spec.name for job in asked if job.spec.name in funded)
     return Promises(
