@@ -24,6 +24,8 @@ PRODUCT = "Linux/UNIX"
 PRICE_LIST_SOURCE = "AWS price list"
 SPOT_SOURCE = "AWS spot price history"
 HISTORY_S = 30 * DAY_S
+RETRY_S = 60.0
+"""Pause before what could not be read is asked for again."""
 HIGH_SHARE = 0.9
 """Of on-demand: a spot price this high says that capacity ran out."""
 _NOT_A_BILL = frozenset({Rule.NOT_A_PRICE, Rule.PLACEHOLDER, Rule.FAR_BELOW_FLEET})
@@ -185,30 +187,45 @@ class SpotPrices:
         self._age_s = age_s
         self._points: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self._read_at_s: dict[str, float] = {}
+        self._covered_from_s: dict[str, float] = {}
         self._tried_at_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def renew(self, region: str, zone_id_by_name: Mapping[str, str]) -> None:
-        """Read what is new in a region, if it is time; boto3's errors pass, once per interval."""
+    def renew(
+        self, region: str, zone_id_by_name: Mapping[str, str], *, since_s: float | None = None
+    ) -> None:
+        """Read what is new in a region, if it is time, or if changes since then are not known.
+
+        boto3's errors pass, at most once per interval.
+        """
         with self._lock:
             now_s = self._now_s()
-            tried_at_s = self._tried_at_s.get(region)
-            if tried_at_s is not None and now_s - tried_at_s < self._age_s:
+            from_s = now_s if since_s is None else min(since_s, now_s)
+            covered_from_s = self._covered_from_s.get(region, math.inf)
+            tried_at_s = self._tried_at_s.get(region, -math.inf)
+            uncovered = from_s < covered_from_s
+            pause_s = min(RETRY_S, self._age_s) if uncovered else self._age_s
+            if now_s - tried_at_s < pause_s:
                 return
             self._tried_at_s[region] = now_s
             types = {offer.instance_type for offer in self._spot if offer.region == region}
             if not types:
                 return
-            since_s = self._read_at_s.get(region, now_s)
-            points = read_spot_history(self._clients, region, instance_types=types, since_s=since_s)
+            if not uncovered:
+                from_s = self._read_at_s[region]
+            points = read_spot_history(self._clients, region, instance_types=types, since_s=from_s)
             self._read_at_s[region] = now_s
+            self._covered_from_s[region] = min(covered_from_s, from_s)
             self._keep(points, region, zone_id_by_name, now_s)
 
-    def price(self, offer: Offer) -> float | None:
-        """USD per hour now of a spot offer: the last one read, else the catalogue's."""
+    def price(self, offer: Offer, at_s: float | None = None) -> float | None:
+        """USD per hour of a spot offer, now or then; the catalogue's where none was read."""
         with self._lock:
-            points = self._points.get((offer.zone, offer.instance_type))
-            return points[-1][1] if points else offer.price_usd_per_hour
+            points = self._points.get((offer.zone, offer.instance_type), [])
+            for point_at_s, price in reversed(points):
+                if at_s is None or point_at_s <= at_s:
+                    return price
+            return offer.price_usd_per_hour
 
     def seen_at_s(self, offer: Offer) -> float | None:
         """When the price of ``price`` was observed."""
@@ -269,15 +286,21 @@ class SpotPrices:
             for offer in self._spot
             if offer.region == region
         }
+        fresh: dict[tuple[str, str], dict[float, float]] = {}
         for point in points:
             key = (zone_id_by_name.get(point.zone_name, ""), point.instance_type)
             offer = offers.get(key)
             if offer is None or not self._believable(offer, point.usd_per_hour):
                 continue
-            known = self._points.setdefault(key, [])
             at_s = min(point.at_s, now_s)
-            if not known or (at_s > known[-1][0] and point.usd_per_hour != known[-1][1]):
-                known.append((at_s, point.usd_per_hour))
+            fresh.setdefault(key, {})[at_s] = point.usd_per_hour
+        for key, changes in fresh.items():
+            merged = sorted({**dict(self._points.get(key, [])), **changes}.items())
+            self._points[key] = [
+                change
+                for before, change in zip([(0.0, -1.0), *merged], merged, strict=False)
+                if change[1] != before[1]
+            ]
 
     def _believable(self, offer: Offer, price: float) -> bool:
         if price == offer.price_usd_per_hour:

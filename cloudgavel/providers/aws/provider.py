@@ -47,8 +47,11 @@ log = logging.getLogger("cloudgavel.aws")
 
 PAGE_SIZE = 1000
 """The most that EC2 lists at once: a thousand machines are one call."""
-ENDED_LISTED_S = 3600.0
-_GONE = ("terminated", "shutting-down")
+ENDED_LISTED_S = 6 * 3600.0
+REPLAY_AGE_S = 60.0
+"""A machine this much older than the call that returned it was started by an earlier call."""
+NOTICE_S = 120.0
+"""From the notice to the interruption."""
 BOOT_S = 150.0
 BIG_BOOT_S = 330.0
 """p4d and its successors check eight accelerators and terabytes of memory first."""
@@ -63,7 +66,6 @@ class _Known:
     region: str
     launched_here_at_s: float | None = None
     """Our clock at the launch; ``None`` = launched by an earlier process."""
-    visible: bool = False
     asked_to_end_at_s: float | None = None
 
 
@@ -74,8 +76,8 @@ class AwsProvider:
     from the catalogue that is handed in; spot prices are read over it. ``UsageError`` for a region
     that does not exist. Nothing is asked of Amazon before the first verb is used.
 
-    An instance launched here is listed as PENDING until Amazon lists it too, or the settings' grace
-    is over: right after a launch EC2 may not know its own instances.
+    Right after a launch EC2 may not know its own instance: it is in no list yet, and asking for its
+    end fails until the settings' grace is over.
     """
 
     name = "aws"
@@ -119,7 +121,9 @@ class AwsProvider:
         self._limits: dict[str, tuple[float, list[VcpuLimit]]] = {}
         self._known: dict[str, _Known] = {}
         self._last_lists: dict[tuple[str, str], list[Ec2Instance]] = {}
+        self._notices: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._limits_lock = threading.Lock()
 
     # -- Provider ---------------------------------------------------------------------------
 
@@ -136,7 +140,7 @@ class AwsProvider:
         ]
         if not self._read_spot_prices:
             return tuple(sold)
-        self._renew_spot_prices(places)
+        self._renew_spot_prices(tuple(places))
         return self._spot_prices.offers_now(sold)
 
     def boot_s(self, offer: Offer) -> float:
@@ -222,13 +226,16 @@ class AwsProvider:
         offer = self._offers.get(known.listed.offer_id) if known else None
         if known is None or offer is None or offer.capacity_type is not CapacityType.SPOT:
             return []
-        ended_at_s = known.listed.ended_at_s
-        if self._read_spot_prices and ended_at_s is None:
-            self._renew_spot_prices({offer.region: self._places.place(offer.region)})
+        over_at_s = known.listed.ended_at_s
+        if over_at_s is None:
+            # A machine on its way out no longer bills.
+            over_at_s = known.asked_to_end_at_s
+        if self._read_spot_prices:
+            self._renew_spot_prices([offer.region], since_s=since_s)
         return [
             change
             for change in self._spot_prices.changes(offer, since_s)
-            if ended_at_s is None or change[0] <= ended_at_s
+            if over_at_s is None or change[0] <= over_at_s
         ]
 
     def terminate(self, instance_id: str) -> None:
@@ -373,9 +380,8 @@ class AwsProvider:
     ) -> ListedInstance:
         offer = self._offers[request.offer.offer_id]
         with self._lock:
-            before = self._known.get(found.instance_id)
-            if before is not None:
-                return before.listed
+            if found.instance_id in self._known:
+                return self._seen(found, self._now_s())
             at_s = self._launch_instant(found, launched_at_s)
             listed = ListedInstance(
                 instance_id=found.instance_id,
@@ -405,7 +411,34 @@ class AwsProvider:
                 PaginationConfig={"PageSize": PAGE_SIZE},
             )
         )
-        return instances_of(pages, region=region)
+        found = instances_of(pages, region=region)
+        spot_alive = any(
+            each.capacity_type is CapacityType.SPOT
+            and each.state in (MachineState.PENDING, MachineState.RUNNING)
+            for each in found
+        )
+        if spot_alive:
+            self._hear_notices(region)
+        return found
+
+    def _hear_notices(self, region: str) -> None:
+        """Learn which machines are about to be taken; agents hear it too, so silence is fine."""
+        try:
+            pages = (
+                self._clients.client("ec2", region)
+                .get_paginator("describe_spot_instance_requests")
+                .paginate(Filters=[{"Name": "status-code", "Values": ["marked-for-termination"]}])
+            )
+            marked = [row for page in pages for row in page["SpotInstanceRequests"]]
+        except Exception as error:
+            log.warning("%s", call_failed(error, f"read spot notices in {region}").message)
+            return
+        with self._lock:
+            for row in marked:
+                told_at = row.get("Status", {}).get("UpdateTime")
+                instance_id = str(row.get("InstanceId", ""))
+                if instance_id and told_at is not None and instance_id not in self._notices:
+                    self._notices[instance_id] = told_at.timestamp() + NOTICE_S
 
     def _listing(self, found: Sequence[Ec2Instance], run_id: str) -> list[ListedInstance]:
         now_s = self._now_s()
@@ -415,11 +448,8 @@ class AwsProvider:
                 if instance_id in listed or known.listed.run_id != run_id:
                     continue
                 ended_at_s = known.listed.ended_at_s
-                if ended_at_s is not None:
-                    # Amazon forgets an ended instance within the hour; we keep the whole of it.
-                    if now_s - ended_at_s <= ENDED_LISTED_S:
-                        listed[instance_id] = known.listed
-                elif not known.visible and self._is_young(known):
+                # Amazon forgets an ended instance within the hour; we are to keep it longer.
+                if ended_at_s is not None and now_s - ended_at_s <= ENDED_LISTED_S:
                     listed[instance_id] = known.listed
         return [listed[instance_id] for instance_id in sorted(listed)]
 
@@ -427,7 +457,7 @@ class AwsProvider:
         """Bring what is known of one instance up to date with its description."""
         known = self._known.get(found.instance_id)
         before = known.listed if known is not None else None
-        if before is not None and before.ended_at_s is not None:
+        if before is not None and before.state is MachineState.TERMINATED:
             return before
         launched_at_s = (
             before.launched_at_s if before is not None else self._launch_instant(found, None)
@@ -453,26 +483,26 @@ class AwsProvider:
             state=found.state,
             launched_at_s=launched_at_s,
             price_usd_per_hour=self._price(
-                found.offer_id, None if before is None else before.price_usd_per_hour
+                found.offer_id, None if before is None else before.price_usd_per_hour, ended_at_s
             ),
             expected_ready_at_s=launched_at_s + self._boot_of(found),
             ended_at_s=ended_at_s,
             end_reason=reason if found.state is MachineState.TERMINATED else None,
+            notice_ends_at_s=self._notices.get(found.instance_id),
         )
         if known is None:
-            self._known[found.instance_id] = _Known(
-                listed=listed, region=found.region, visible=True
-            )
+            self._known[found.instance_id] = _Known(listed=listed, region=found.region)
         else:
             known.listed = listed
-            known.visible = True
         return listed
 
     def _launch_instant(self, found: Ec2Instance, here_at_s: float | None) -> float:
-        if here_at_s is not None:
+        """Our clock at the call, unless the call only found what an earlier one had started."""
+        said_s = found.launched_at_s
+        if here_at_s is not None and (said_s is None or said_s > here_at_s - REPLAY_AGE_S):
             return here_at_s
         now_s = self._now_s()
-        return now_s if found.launched_at_s is None else min(found.launched_at_s, now_s)
+        return now_s if said_s is None else min(said_s, now_s)
 
     def _is_young(self, known: _Known) -> bool:
         launched_at_s = known.launched_here_at_s
@@ -491,13 +521,13 @@ class AwsProvider:
         offer = self._offers.get(found.offer_id)
         return BOOT_S if offer is None else self.boot_s(offer)
 
-    def _price(self, offer_id: str, otherwise: float | None) -> float:
-        """USD per hour now; an offer that left the catalogue keeps its last known price."""
+    def _price(self, offer_id: str, otherwise: float | None, at_s: float | None = None) -> float:
+        """USD per hour, now or then; an offer that left the catalogue keeps its last price."""
         offer = self._offers.get(offer_id)
         price = None
         if offer is not None:
             price = (
-                self._spot_prices.price(offer)
+                self._spot_prices.price(offer, at_s)
                 if offer.capacity_type is CapacityType.SPOT
                 else offer.price_usd_per_hour
             )
@@ -516,27 +546,26 @@ class AwsProvider:
                 raise call_failed(error, f"{doing} in {region}") from error
         return places
 
-    def _renew_spot_prices(self, places: Mapping[str, Place]) -> None:
-        for region, place in places.items():
-            names = {name: zone_id for zone_id, name in place.zone_name_by_id.items()}
+    def _renew_spot_prices(self, regions: Sequence[str], since_s: float | None = None) -> None:
+        for region in regions:
             try:
-                self._spot_prices.renew(region, names)
+                place = self._places.place(region)
+                names = {name: zone_id for zone_id, name in place.zone_name_by_id.items()}
+                self._spot_prices.renew(region, names, since_s=since_s)
             except Exception as error:
                 log.warning("%s", call_failed(error, f"read spot prices in {region}").message)
 
     def _region_limits(self, region: str) -> list[VcpuLimit]:
-        now_s = self._now_s()
-        with self._lock:
+        with self._limits_lock:
+            now_s = self._now_s()
             at_s, limits = self._limits.get(region, (float("-inf"), []))
-        if now_s - at_s < self._settings.quotas_age_s:
+            if now_s - at_s >= self._settings.quotas_age_s:
+                try:
+                    limits = read_limits(self._clients, region)
+                except Exception as error:
+                    log.warning("%s", call_failed(error, f"read the quotas of {region}").message)
+                self._limits[region] = (now_s, limits)
             return limits
-        try:
-            limits = read_limits(self._clients, region)
-        except Exception as error:
-            log.warning("%s", call_failed(error, f"read the quotas of {region}").message)
-        with self._lock:
-            self._limits[region] = (now_s, limits)
-        return limits
 
 
 def check_regions(regions: Sequence[str]) -> None:

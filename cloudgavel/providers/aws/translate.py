@@ -12,7 +12,7 @@ from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.providers.aws.images import Image
 from cloudgavel.providers.aws.settings import AwsSettings
 from cloudgavel.providers.base import EndReason, LaunchRequest, MachineState
-from cloudgavel.providers.tags import OFFER_TAG, RUN_TAG, TOKEN_TAG
+from cloudgavel.providers.tags import OFFER_TAG, RUN_TAG, TOKEN_TAG, tags_of
 
 EXACT_RUN_TAG = "cloudgavel:run"
 EXACT_TOKEN_TAG = "cloudgavel:token"
@@ -55,7 +55,7 @@ class Ec2Instance:
     """As Amazon writes it; ``None`` = not said."""
     end_reason: EndReason | None
     """``None`` = still there, or ended by somebody's call (ours, or a person's)."""
-    name: str
+    spot_request_id: str | None
 
 
 def client_token(request: LaunchRequest) -> str:
@@ -136,6 +136,7 @@ def run_instances_parameters(
 def tag_list(request: LaunchRequest, *, offer_name: str) -> list[dict[str, str]]:
     """Return the request's tags, and the exact values beside the labels, by key."""
     tags = {
+        **tags_of(run_id=request.run_id, token=request.token, offer_id=request.offer.offer_id),
         **request.tags,
         EXACT_RUN_TAG: request.run_id,
         EXACT_TOKEN_TAG: request.token,
@@ -171,7 +172,7 @@ def read_instance(description: Mapping[str, Any], *, region: str) -> Ec2Instance
         launched_at_s=launched.timestamp() if isinstance(launched, datetime) else None,
         ended_at_s=ended_at_s,
         end_reason=reason,
-        name=tags.get("Name", ""),
+        spot_request_id=description.get("SpotInstanceRequestId") or None,
     )
 
 

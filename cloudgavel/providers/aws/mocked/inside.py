@@ -1,0 +1,89 @@
+"""The mocked cloud inside this process: clients whose calls end in moto and never in a socket."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cloudgavel.errors import UsageError
+from cloudgavel.providers.aws.clients import AwsClients, CallRecord, ClientMaker, default_maker
+from cloudgavel.providers.aws.mocked.layer import MotoLayer
+from cloudgavel.providers.aws.mocked.wire import Answer, NoAnswer, read_request
+
+
+class WouldLeave(RuntimeError):
+    """A call that the mocked cloud does not know was about to leave the process."""
+
+
+@contextlib.contextmanager
+def mocked_aws(
+    layer: MotoLayer, *, on_call: Callable[[CallRecord], None] | None = None
+) -> Iterator[AwsClients]:
+    """Open a mocked account and yield clients bound to it; a fresh one each time.
+
+    While it is open, boto3 clients made elsewhere in the process are mocked too. ``UsageError``
+    without moto.
+    """
+    try:
+        from moto import mock_aws
+    except ImportError as error:
+        raise UsageError(
+            "the dry run of AWS needs moto, which is not installed",
+            hints=["install it: pip install 'moto[ec2,s3,sts,iam,ssm]'"],
+        ) from error
+    with mock_aws():
+        yield AwsClients(mocked_maker(layer), on_call=on_call)
+
+
+def mocked_maker(layer: MotoLayer) -> ClientMaker:
+    """Return a maker of clients whose every call goes through ``layer``, then to moto."""
+    made: list[ClientMaker] = []
+    forward_lock = threading.Lock()
+
+    def make(service: str, region: str, *, attempts: int) -> Any:
+        if not made:
+            import boto3
+
+            session = boto3.session.Session(
+                aws_access_key_id="mocked",
+                aws_secret_access_key="mocked",
+                aws_session_token="mocked",
+            )
+            made.append(default_maker(session=session))
+        # Errors are arranged for us to see: the SDK's own repeating would eat them, and wait.
+        client = made[0](service, region, attempts=1)
+        from moto.core.models import botocore_stubber
+
+        # Every handler of an event is called, not only up to the first that answers.
+        client.meta.events.unregister("before-send", botocore_stubber)
+        client.meta.events.register_first("before-send", hook)
+        return client
+
+    def hook(request: Any, **_: Any) -> Any:
+        from botocore.awsrequest import AWSResponse
+        from botocore.compat import HTTPHeaders
+        from botocore.exceptions import ReadTimeoutError
+        from moto.core.botocore_stubber import MockRawResponse
+        from moto.core.models import botocore_stubber
+
+        def forward() -> Answer:
+            # moto's models are plain dictionaries, changed without a thought of threads.
+            with forward_lock:
+                answered = botocore_stubber.process_request(request)
+            if answered is None:
+                raise WouldLeave(f"no mocked service answers {request.method} {request.url}")
+            status, headers, body = answered
+            raw = body.encode() if isinstance(body, str) else bytes(body or b"")
+            return Answer(status=int(status), body=raw, headers=dict(headers))
+
+        read = read_request(headers=dict(request.headers.items()), body=request.body)
+        try:
+            answer = forward() if read is None else layer.handle(read, forward)
+        except NoAnswer:
+            raise ReadTimeoutError(endpoint_url=request.url, error="no answer") from None
+        headers = HTTPHeaders()
+        for name, value in answer.headers.items():
+            headers[name] = value
+        return AWSResponse(request.url, answer.status, headers, MockRawResponse(answer.body))
+
+    return make
