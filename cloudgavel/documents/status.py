@@ -73,6 +73,7 @@ class StatusDocument:
     now_s: float
     """Seconds from the run's creation."""
     next_decision_s: float | None
+    """Seconds from the run's creation."""
     controller_alive: bool
     controller_seen_s_ago: float | None
     budget_usd: float | None

@@ -54,7 +54,7 @@ def _head(status: StatusDocument) -> list[str]:
             seen = status.controller_seen_s_ago
             state = "controller gone" + (f" (seen {span(seen)} ago)" if seen is not None else "")
         elif status.next_decision_s is not None:
-            state = f"next decision in {span(status.next_decision_s)}"
+            state = f"next decision in {span(max(0.0, status.next_decision_s - status.now_s))}"
     first = (
         f" {status.name} · round {status.round} · {status.now[11:19]} UTC · {state}"
         f" · policy {status.policy}"
