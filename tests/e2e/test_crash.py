@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgavel.documents.run import RunDocument
 from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import AcceleratorRequest, CheckpointPlan, JobSpec, RehearsalSpec, RunSpec
 from cloudgavel.runtime.begin import BeginKind, begin_run
@@ -71,7 +72,7 @@ def wait_for(reader: RunReader, condition: object, within_s: float = 120.0) -> N
             return
         if not reader.controller_alive():
             reader.poll()
-            assert condition(), "the controller is gone"  # type: ignore[operator]
+            assert reader.state.ended is not None, "the controller is gone"
             return
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s} s: at {reader.state.at_s}")
@@ -137,6 +138,36 @@ def test_a_second_controller_is_refused_and_down_saves_and_ends_everything(tmp_p
     assert not _processes_under(begun.directory.root)
     database.close()
     reader.close()
+
+
+def test_a_budget_that_runs_out_is_never_exceeded_and_more_of_it_finishes_the_rest(
+    tmp_path: Path,
+) -> None:
+    run = a_run(tmp_path)
+    state_directory = tmp_path / "state"
+    begun = begin_run(state_directory, run, budget_usd=0.7, now_s=time.time(), best_effort=True)
+    poor = run_to_end(begun.directory)
+    assert poor.state == "budget_exhausted"
+    assert 0 < poor.spent_usd <= 0.7
+    assert any(job.steps_done < 600 for job in poor.jobs)
+    again = begin_run(state_directory, run, budget_usd=50.0, now_s=time.time())
+    assert (again.kind, again.run_id) == (BeginKind.RESUMED, begun.run_id)
+    rich = run_to_end(again.directory)
+    assert rich.state == "finished"
+    assert [job.steps_done for job in rich.jobs] == [600, 600]
+    assert sum(job.steps_repeated for job in rich.jobs) == 0
+    assert rich.spent_usd >= poor.spent_usd
+    assert not _processes_under(begun.directory.root)
+
+
+def run_to_end(directory: RunDirectory) -> RunDocument:
+    pid = start_controller(directory)
+    reader = RunReader(directory, RealClock())
+    wait_for(reader, lambda: reader.state.ended is not None and not reader.controller_alive())
+    os.waitpid(pid, 0)
+    account = reader.account()
+    reader.close()
+    return account
 
 
 def test_a_changed_specification_is_refused_and_a_finished_run_put_aside(tmp_path: Path) -> None:
