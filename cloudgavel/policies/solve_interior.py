@@ -23,12 +23,13 @@ SIMPLEX_COLUMN_LIMIT = 900
 """Programs with at most so many columns go to the simplex method: exact vertices, and faster."""
 
 
-def solve_share_program(program: LinearProgram) -> LinearAnswer:
+def solve_share_program(program: LinearProgram, *, centred: bool = False) -> LinearAnswer:
     """Solve a program of shares by whichever method is faster at its size; the other if it fails.
 
     Infeasible or unbounded is believed of the simplex method only; CLARABEL's word is checked.
+    ``centred``: the interior point's answer is wanted, whatever the size.
     """
-    if program.cost.size <= SIMPLEX_COLUMN_LIMIT:
+    if not centred and program.cost.size <= SIMPLEX_COLUMN_LIMIT:
         return solve_linear(program)
     answer = solve_interior(program)
     return answer if answer.is_usable else solve_linear(program)

@@ -40,20 +40,20 @@ def solve_with_pairs(
     columns = program.singles
     if sharing is None or program.groups.kind is None:
         built, rows = program.build(columns)
-        return columns, solve_share_program(built), rows, 1
+        return columns, solve_share_program(built, centred=program.wanted.centred), rows, 1
     pricer = _Pricer(program, sharing)
     few = pricer.all_pairs(ALL_PAIRS_UP_TO)
     if few is not None:
         columns = joined(columns, few)
         built, rows = program.build(columns)
-        return columns, solve_share_program(built), rows, 1
+        return columns, solve_share_program(built, centred=program.wanted.centred), rows, 1
 
     columns = joined(columns, pricer.best_partners())
     rounds = 0
     while True:
         rounds += 1
         built, rows = program.build(columns)
-        answer = solve_share_program(built)
+        answer = solve_share_program(built, centred=program.wanted.centred)
         if not answer.is_usable or answer.row_duals is None or rounds >= ROUND_LIMIT:
             return columns, answer, rows, rounds
         new, most = pricer.price(answer, rows, columns)

@@ -112,6 +112,16 @@ class Cluster:
                 shares[used > 0] = 0.0
         return shares
 
+    def without_pools(self, gone: BoolArray) -> "Cluster":
+        """Return the cluster without some pools (R,) mask; nothing runs there."""
+        usable = self.usable & ~gone[None, :]
+        return replace(
+            self,
+            usable=usable,
+            rate=np.where(usable, self.rate, 0.0),
+            able=np.asarray(usable.any(axis=1), dtype=bool),
+        )
+
     def without_types(self) -> "Cluster":
         """Return the cluster as a type-blind policy sees it: the agnostic twin's input.
 

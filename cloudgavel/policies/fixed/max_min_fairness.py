@@ -30,5 +30,6 @@ class MaxMinFairness(LinearSharePolicy):
 
     def value(self, cluster: Cluster, throughput: FloatArray) -> float:
         """Least normalised throughput of the able jobs."""
-        normalised = throughput * per_rate(1 / cluster.weight, cluster.equal_rate, cluster)
+        weight = np.where(cluster.able, cluster.weight, 1.0)
+        normalised = throughput * per_rate(1 / weight, cluster.equal_rate, cluster)
         return float(normalised[cluster.able].min())

@@ -27,8 +27,9 @@ class SharePolicy(ABC):
     """A policy that answers with shares of time.
 
     ``agnostic``: decide as if every type gave a job the same rate (the heterogeneity-agnostic
-    twin, for comparison); the objective reported is that of the true rates. ``space_sharing``: use
-    the problem's ``sharing`` table, if it has one.
+    twin, for comparison; of its many optima the one that treats types alike); the objective
+    reported is that of the true rates. ``space_sharing``: use the problem's ``sharing`` table, if
+    it has one.
     """
 
     name: str
@@ -97,7 +98,7 @@ class LinearSharePolicy(SharePolicy):
 
     def solve(self, cluster: Cluster) -> Shares:
         """Solve, and fill what is left if the policy is work conserving."""
-        wanted = self.goal(cluster)
+        wanted = replace(self.goal(cluster), centred=self.agnostic)
         shares = solve_shares(cluster, wanted, space_sharing=self.space_sharing)
         if not (self.work_conserving and shares.is_usable) or _all_bind(shares, wanted):
             return shares
@@ -106,7 +107,7 @@ class LinearSharePolicy(SharePolicy):
             floor=wanted.demand * max(shares.level, 0.0) * KEPT_SHARE,
             gain=per_rate(cluster.weight, cluster.equal_rate, cluster),
         )
-        filled = refill(cluster, shares, kept)
+        filled = refill(cluster, shares, replace(kept, centred=self.agnostic))
         if not filled.is_usable:
             return shares
         return replace(filled, level_duals=shares.level_duals, limit_duals=shares.limit_duals)

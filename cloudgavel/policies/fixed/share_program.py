@@ -50,6 +50,8 @@ class Goal:
     pool_cost: FloatArray | None = None
     """(R,) cost of a full share."""
     ratio: bool = False
+    centred: bool = False
+    """Of several optima take the centre, not a corner: alike jobs and alike types share alike."""
 
     def of(self, rows: IntArray) -> "Goal":
         """Return the goal of some jobs."""
@@ -273,6 +275,7 @@ def share_program(cluster: Cluster, wanted: Goal, groups: Groups) -> ShareProgra
         level_gain=wanted.level_gain,
         pool_cost=pool_cost,
         ratio=wanted.ratio,
+        centred=wanted.centred,
     )
     return ShareProgram(
         groups=groups,
@@ -334,7 +337,7 @@ def solve_shares(
         columns, answer, rows, iterations = solve_with_pairs(cluster, program)
     else:
         built, rows = program.build(columns)
-        answer = solve_share_program(built)
+        answer = solve_share_program(built, centred=wanted.centred)
         iterations = 1
     return read_back(cluster, program, columns, answer, rows, iterations)
 
@@ -353,7 +356,8 @@ def refill(cluster: Cluster, found: Shares, wanted: Goal) -> Shares:
         rate_second=found.columns.rate_second / second,
     )
     built, rows = program.build(columns)
-    return read_back(cluster, program, columns, solve_share_program(built), rows, 1)
+    answer = solve_share_program(built, centred=wanted.centred)
+    return read_back(cluster, program, columns, answer, rows, 1)
 
 
 def one_each(cluster: Cluster, *, space_sharing: bool) -> Groups:
@@ -418,7 +422,7 @@ def read_back(
     if duals is not None:
         objective = scale.level if program.wanted.level_gain > 0 else scale.gain * scale.share
         if program.wanted.ratio:
-            objective = scale.gain / scale.cost
+            objective = scale.gain / scale.cost * max(z, 0.0)
         per_rate = objective / (scale.rate * scale.share)
         level_duals = np.where(rows.level >= 0, np.abs(duals[rows.level]), 0.0) * per_rate
         limit_duals = np.abs(duals[rows.limit]) * objective / scale.share

@@ -1,0 +1,178 @@
+"""Deadlines on a fixed cluster: which are kept, and by how much the others are missed.
+
+A deadline D_j is a rate: ``thr_j >= S_j / D_j``. When not all fit, a small integer program chooses
+which go (least weight), a linear program then keeps the missed ones as early as can be (the worst
+of them first), and nothing is dropped in silence: each is returned with its lateness, the earliest
+time it could have with the others kept, and the common stretch of all deadlines that would fit. A
+deadline that has passed is a missed promise, not one that no longer counts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sparse
+
+from cloudgavel.policies.allocation import RelaxedPromise
+from cloudgavel.policies.fixed.cluster import Cluster
+from cloudgavel.policies.fixed.share_program import (
+    goal,
+    one_each,
+    share_program,
+    solve_shares,
+)
+from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
+from cloudgavel.policies.solve import LinearProgram, solve_integer
+
+KEPT_SHARE = 1 - 1e-9
+EARLIEST_FOR_AT_MOST = 20
+"""Missed jobs for which the earliest time is computed, heaviest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promises:
+    """What every job is to get at the least."""
+
+    floor: FloatArray
+    """(m,) steps/s."""
+    missed: IntArray
+    """Rows of the jobs whose deadline goes."""
+    stretch: float | None
+    """All deadlines fit if all spans are this many times longer; ``None`` if one has passed."""
+    earliest_s: dict[int, float]
+    """By missed row: when it could end with all kept deadlines kept."""
+
+    def relaxed(self, cluster: Cluster, throughput: FloatArray) -> tuple[RelaxedPromise, ...]:
+        """Name the missed deadlines with their lateness at the throughputs given."""
+        found = []
+        for row in self.missed.tolist():
+            job = cluster.problem.jobs[row]
+            assert job.deadline_s is not None
+            late = None
+            if throughput[row] > 0:
+                late = max(cluster.steps[row] / throughput[row] - job.deadline_s, 0.0)
+            reason = "the deadline has passed" if job.deadline_s <= 0 else "not all deadlines fit"
+            if row in self.earliest_s:
+                reason += f"; {self.earliest_s[row]:.0f} s from now at the earliest"
+            if self.stretch is not None:
+                reason += f"; all would fit at {self.stretch:.3g} times the time"
+            found.append(RelaxedPromise(job=job.name, promise="deadline", by_s=late, reason=reason))
+        return tuple(found)
+
+
+def keep_promises(cluster: Cluster, least: FloatArray, *, space_sharing: bool) -> Promises:
+    """Choose which deadlines are kept on top of a floor ``least`` (m,) that is within reach."""
+    jobs = cluster.problem.jobs
+    due_s = np.array(
+        [np.nan if job.deadline_s is None else job.deadline_s for job in jobs], dtype=np.float64
+    )
+    promised = cluster.able & ~np.isnan(due_s)
+    passed = promised & ~(due_s > 0)
+    needed = np.zeros(due_s.size)
+    np.divide(cluster.steps, due_s, out=needed, where=promised & ~passed & np.isfinite(due_s))
+    hopeless: BoolArray = passed | (needed > cluster.best_rate * (1 + 1e-9))
+    floor = np.where(hopeless, least, np.maximum(least, needed))
+    nobody = np.zeros(0, dtype=np.int64)
+    if not promised.any():
+        return Promises(floor=least, missed=nobody, stretch=None, earliest_s={})
+
+    together = solve_shares(cluster, goal(due_s.size, demand=floor), space_sharing=space_sharing)
+    missed = np.flatnonzero(hopeless)
+    if together.is_usable and together.level < KEPT_SHARE:
+        missed = np.union1d(missed, _fewest_missed(cluster, least, needed, hopeless, space_sharing))
+    if not missed.size:
+        return Promises(floor=floor * KEPT_SHARE, missed=nobody, stretch=None, earliest_s={})
+
+    kept = np.maximum(least, needed)
+    kept[missed] = least[missed]
+    kept = kept * KEPT_SHARE
+    late_demand = np.zeros(due_s.size)
+    late_demand[missed] = cluster.best_rate[missed]
+    not_passed = missed[needed[missed] > 0]
+    late_demand[not_passed] = np.minimum(needed[not_passed], cluster.best_rate[not_passed])
+    early = solve_shares(
+        cluster, goal(due_s.size, demand=late_demand, floor=kept), space_sharing=space_sharing
+    )
+    raised = kept
+    if early.is_usable:
+        raised = np.maximum(kept, late_demand * max(early.level, 0.0) * KEPT_SHARE)
+    stretch = None
+    if not passed.any():
+        spans = solve_shares(cluster, goal(due_s.size, demand=needed), space_sharing=space_sharing)
+        if spans.is_usable and spans.level > 0:
+            stretch = max(1 / spans.level, 1.0)
+    return Promises(
+        floor=raised,
+        missed=missed,
+        stretch=stretch,
+        earliest_s=_earliest(cluster, kept, missed, space_sharing),
+    )
+
+
+def _earliest(
+    cluster: Cluster, kept: FloatArray, missed: IntArray, space_sharing: bool
+) -> dict[int, float]:
+    """When each missed job could end with the floors of all others kept."""
+    heaviest = missed[np.argsort(-cluster.weight[missed], kind="stable")][:EARLIEST_FOR_AT_MOST]
+    found: dict[int, float] = {}
+    for row in heaviest.tolist():
+        gain = np.zeros(kept.size)
+        gain[row] = 1 / cluster.best_rate[row]
+        best = solve_shares(
+            cluster, goal(kept.size, floor=kept, gain=gain), space_sharing=space_sharing
+        )
+        if best.is_usable and (rate := float(best.throughput()[row])) > 0:
+            found[row] = float(cluster.steps[row]) / rate
+    return found
+
+
+def _fewest_missed(
+    cluster: Cluster,
+    least: FloatArray,
+    needed: FloatArray,
+    hopeless: BoolArray,
+    space_sharing: bool,
+) -> IntArray:
+    """Rows to give up: ``min sum w_j late_j``, ``thr_j >= least + (needed - least)(1 - late_j)``.
+
+    Over the combinations that the level program found useful; stops at a node limit, and then the
+    choice is the best one found.
+    """
+    more = np.where(cluster.able & ~hopeless, np.maximum(needed - least, 0.0), 0.0)
+    start = goal(more.size, demand=np.maximum(least, np.where(more > 0, needed, 0.0)))
+    groups = one_each(cluster, space_sharing=space_sharing)
+    program = share_program(cluster, start, groups)
+    columns = program.singles
+    if space_sharing and groups.kind is not None:
+        from cloudgavel.policies.space_sharing import solve_with_pairs
+
+        columns, _, _, _ = solve_with_pairs(cluster, program)
+    built, rows = program.build(columns)
+    rows_of = groups.example
+    unit = program.scale.rate * program.scale.share
+    level = np.flatnonzero(rows.level >= 0)
+    lower = built.row_lower.copy()
+    lower[rows.level[level]] = (least + more)[rows_of[level]] / unit[level]
+    choosing = np.flatnonzero(more[rows_of] > 0)
+    count = columns.count
+    chosen = sparse.csc_matrix(
+        (
+            more[rows_of[choosing]] / unit[choosing],
+            (rows.level[choosing], np.arange(choosing.size)),
+        ),
+        shape=(built.matrix.shape[0], choosing.size),
+    )
+    weight = cluster.weight[rows_of[choosing]]
+    integer = LinearProgram(
+        cost=np.concatenate([np.zeros(count), weight / weight.max()]),
+        matrix=sparse.hstack([built.matrix[:, :count], chosen], format="csc"),
+        row_lower=lower * (1 - 1e-9),
+        row_upper=built.row_upper,
+        lower=np.zeros(count + choosing.size),
+        upper=np.concatenate([np.full(count, np.inf), np.ones(choosing.size)]),
+        integer=np.concatenate([np.zeros(count, dtype=bool), np.ones(choosing.size, dtype=bool)]),
+    )
+    answer = solve_integer(integer)
+    if not answer.is_usable or answer.values is None:
+        return np.asarray(rows_of[choosing], dtype=np.int64)
+    late = answer.values[count:] > 0.5
+    return np.asarray(rows_of[choosing[late]], dtype=np.int64)
