@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from cloudgavel.errors import BugError, CloudgavelError
 from cloudgavel.messages.orders import JobOrder
-from cloudgavel.messages.report import Report
+from cloudgavel.messages.report import ProcessState, Report
 from cloudgavel.providers.base import MachineState
 from cloudgavel.providers.local.machines import Machine
 from cloudgavel.providers.local.park import MachinePark
@@ -255,6 +255,11 @@ class Rehearsing:
                 continue
             self._stuck.add(target.key)
             waited = f"no progress for {self._watchdog_s:g} s of real time at step {job.step}"
+            if job.state is ProcessState.STARTING:
+                waited = (
+                    "no step was ever seen: does the script use cloudgavel.training, "
+                    "or does its progress_pattern fit its output?"
+                )
             failure = Failure(after_step=job.step, exit_code=None, error=waited)
             found.append(EndedItself(key=target.key, failure=failure))
         return found

@@ -1,4 +1,4 @@
-"""The rehearsal's whole state in one file, replaced whole."""
+"""The rehearsal's whole state in one file, and beside it what was about to happen."""
 
 import json
 import os
@@ -11,32 +11,46 @@ from cloudgavel.errors import CloudgavelError
 
 SCHEMA_VERSION = 1
 STATE_FILE = "rehearsal.json"
+ADVANCE_FILE = "advance.json"
 
 
-def write_state(
-    path: Path, *, run_id: str, advancing_to_s: float | None, world: Mapping[str, Any]
-) -> None:
-    """Replace the file, readable for its owner only (orders may hold secrets).
+def write_state(directory: Path, *, run_id: str, world: Mapping[str, Any]) -> None:
+    """Replace the state."""
+    state = {"schema_version": SCHEMA_VERSION, "run_id": run_id, "world": world}
+    _replace(directory / STATE_FILE, state)
+
+
+def write_advance(directory: Path, *, from_s: float, to_s: float) -> None:
+    """Note down that time is about to move from the written state's instant."""
+    _replace(directory / ADVANCE_FILE, {"from_s": from_s, "to_s": to_s})
+
+
+def read_advance(directory: Path, *, now_s: float) -> float | None:
+    """Return where time was about to move from ``now_s``; ``None`` = nowhere, or it is there."""
+    try:
+        noted = json.loads((directory / ADVANCE_FILE).read_text())
+        return float(noted["to_s"]) if noted["from_s"] == now_s else None
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace a file, readable for its owner only (orders may hold secrets).
 
     It is not synced: it has to survive this process, and nothing it speaks of survives the machine.
     """
-    state = {
-        "schema_version": SCHEMA_VERSION,
-        "run_id": run_id,
-        "advancing_to_s": advancing_to_s,
-        "world": world,
-    }
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".rehearsal-")
     with os.fdopen(descriptor, "w") as sink:
-        json.dump(state, sink, separators=(",", ":"))
+        sink.write(json.dumps(document, separators=(",", ":")))
     os.replace(name, path)
 
 
-def read_state(path: Path, run_id: str) -> dict[str, Any] | None:
+def read_state(directory: Path, run_id: str) -> dict[str, Any] | None:
     """Return what was written last; ``None`` = nothing yet.
 
     ``CloudgavelError`` for a file of another run or version, or one that cannot be read.
     """
+    path = directory / STATE_FILE
     try:
         text = path.read_text()
     except FileNotFoundError:

@@ -13,7 +13,12 @@ from cloudgavel.pricing.offer import Offer
 from cloudgavel.providers.base import EndReason, LaunchRequest, ListedInstance, Quota
 from cloudgavel.providers.local.park import MachinePark
 from cloudgavel.providers.local.rehearsing import LIVE, Rehearsing
-from cloudgavel.providers.local.state_file import STATE_FILE, read_state, write_state
+from cloudgavel.providers.local.state_file import (
+    read_advance,
+    read_state,
+    write_advance,
+    write_state,
+)
 from cloudgavel.providers.local.surprises import job_of
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.providers.simulated.habits import CloudFaults, CloudHabits
@@ -31,8 +36,9 @@ class RehearsalWorld:
     losses, output and errors are the processes'.
 
     Everything is in ``directory``: the state (one file, replaced whole before anything depends on
-    it) and a scratch directory per machine. ``open`` after a crash goes on where the state is, with
-    the agents that are still there; one that is gone is a machine that vanished.
+    it), where time was about to move, and a scratch directory per machine. ``open`` after a crash
+    goes on where the state is, with the agents that are still there; one that is gone is a machine
+    that vanished.
     """
 
     name = "local"
@@ -43,15 +49,14 @@ class RehearsalWorld:
         park: MachinePark,
         *,
         run_id: str,
-        state_path: Path,
+        directory: Path,
         watchdog_s: float,
     ) -> None:
         self._model = model
         self._park = park
         self._run_id = run_id
-        self._state_path = state_path
+        self._directory = directory
         self._rehearsing = Rehearsing(model, park, watchdog_s=watchdog_s)
-        self._advancing_to_s: float | None = None
         model.channel.record_events()
 
     @classmethod
@@ -81,7 +86,7 @@ class RehearsalWorld:
         """
         directory = directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        saved = read_state(directory / STATE_FILE, run_id)
+        saved = read_state(directory, run_id)
         if saved is None:
             cloud = SimulatedCloud(
                 offers=offers,
@@ -113,13 +118,13 @@ class RehearsalWorld:
             model,
             park,
             run_id=run_id,
-            state_path=directory / STATE_FILE,
+            directory=directory,
             watchdog_s=watchdog_s,
         )
         if saved is None:
             world._write_state()
         else:
-            world._go_on(saved["advancing_to_s"])
+            world._go_on()
         return world
 
     # -- the three faces --------------------------------------------------------------------
@@ -207,14 +212,12 @@ class RehearsalWorld:
         """
         if at_s < self.now_s():
             raise ValueError(f"time went back from {self.now_s()} to {at_s}")
-        self._advancing_to_s = at_s
-        self._write_state()
+        write_advance(self._directory, from_s=self.now_s(), to_s=at_s)
         self._park.renew_lease()
         self._notice_dead_agents()
         self._rehearsing.keep_up(at_s)
         self._model.advance_to(at_s)
         self._model.channel.take_events()
-        self._advancing_to_s = None
         self._write_state()
         self._park.switch_off(self._is_gone)
 
@@ -240,12 +243,13 @@ class RehearsalWorld:
     def _is_gone(self, instance_id: str) -> bool:
         return self._model.provider.machine_state(instance_id) not in LIVE
 
-    def _go_on(self, advancing_to_s: float | None) -> None:
+    def _go_on(self) -> None:
         """After a restart: end what should be gone, then finish what was begun."""
         self._park.find_earlier()
         self._park.switch_off(self._is_gone)
-        if advancing_to_s is not None:
-            self.advance_to(advancing_to_s)
+        at_s = read_advance(self._directory, now_s=self.now_s())
+        if at_s is not None:
+            self.advance_to(at_s)
 
     def _with_real_details(self, report: Report) -> Report:
         real = self._park.machine(report.instance_id).report()
@@ -268,9 +272,4 @@ class RehearsalWorld:
         return replace(report, agent_pid=real.agent_pid, jobs=tuple(jobs))
 
     def _write_state(self) -> None:
-        write_state(
-            self._state_path,
-            run_id=self._run_id,
-            advancing_to_s=self._advancing_to_s,
-            world=self._model.to_json(),
-        )
+        write_state(self._directory, run_id=self._run_id, world=self._model.to_json())

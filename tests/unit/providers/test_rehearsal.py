@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgavel.errors import CloudgavelError
 from cloudgavel.messages.orders import RehearsalTerms, Verb
 from cloudgavel.messages.report import ProcessState
 from cloudgavel.objects.manifest import newest_valid
@@ -280,6 +281,95 @@ def test_a_damaged_checkpoint_is_told_as_the_older_one_it_fell_back_to(make_rehe
     world.send(orders(two, 1, rehearsal.job(total=10_000, attempt=2)))
     world.advance_to(START_AT_S + 365.0)
     assert job_of(world, two, attempt=2).restored_step == 200
+
+
+PLAIN_SCRIPT = """
+import os, pathlib, signal, sys, time
+
+directory = pathlib.Path(os.environ["CLOUDGAVEL_CHECKPOINT_DIR"])
+kept = directory / "step"
+step = int(kept.read_text()) if kept.exists() else 0
+
+def save_and_end(number, frame):
+    kept.write_text(str(step))
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save_and_end)
+while step < int(os.environ["CLOUDGAVEL_TOTAL_STEPS"]):
+    step += 1
+    print("step", step, flush=True)
+    time.sleep(0.002)
+"""
+
+
+def test_a_script_that_knows_nothing_of_us_tells_the_same_story(make_rehearsal):
+    rehearsal = make_rehearsal()
+
+    def job(**more):
+        workdir = rehearsal.directory / "plain"
+        workdir.mkdir(exist_ok=True)
+        (workdir / "train.py").write_text(PLAIN_SCRIPT)
+        return a_job(
+            total=200,
+            workdir=str(workdir),
+            command="python train.py",
+            progress_pattern=r"step (\d+)",
+            **more,
+        )
+
+    def story(world):
+        one, two = launch(world), launch(world, TPU, "token-2")
+        world.channel.send(orders(one, 1, job()))
+        seen = lead(world, [START_AT_S + at for at in (60.0, 90.0)])
+        world.channel.send(orders(one, 2, job(verb=Verb.STOP)))
+        seen += lead(world, [world.next_event_at_s()])
+        world.channel.send(orders(two, 1, job(attempt=2)))
+        seen += lead(world, [world.next_event_at_s(), START_AT_S + 300.0])
+        return seen
+
+    expected = story(rehearsal.simulated())
+    assert story(rehearsal.world) == expected
+    assert expected[-1][3][1].jobs[0].state is ProcessState.EXITED
+
+
+def test_a_gang_runs_on_all_its_machines_and_dies_with_any(make_rehearsal):
+    rehearsal = make_rehearsal(lives_s={(TPU.offer_id, 0): 300.0})
+
+    def story(world):
+        one, two = launch(world), launch(world, TPU, "token-2")
+        for rank, member in enumerate((one, two)):
+            job = rehearsal.job(total=1_000, rank=rank, world_size=2, peers=(one, two))
+            world.channel.send(orders(member, 1, job))
+        seen = lead(world, [START_AT_S + at for at in (60.0, 100.0, 200.0, 310.0)])
+        world.channel.send(orders(one, 2, rehearsal.job(total=1_000, attempt=2)))
+        return seen + lead(world, [START_AT_S + 350.0])
+
+    expected = story(rehearsal.simulated())
+    assert story(rehearsal.world) == expected
+    assert "of its gang is gone" in expected[3][3][0].jobs[0].error
+    assert expected[4][3][0].jobs[0].restored_step == 400
+
+
+def test_a_machine_that_boots_at_once_is_served_too(make_rehearsal):
+    rehearsal = make_rehearsal(boot_delay_s=0.0)
+    world = rehearsal.world
+    one = launch(world)
+    world.send(orders(one, 1, rehearsal.job(total=1_000)))
+    assert world.list_instances(RUN_ID)[0].state is MachineState.RUNNING
+    world.advance_to(START_AT_S + 20.0)
+    assert job_of(world, one).step == 20
+
+
+def test_the_directory_of_another_run_is_not_taken(make_rehearsal):
+    rehearsal = make_rehearsal()
+    with pytest.raises(CloudgavelError, match="another run"):
+        rehearsal.open(run_id="not-this-one")
+    state = rehearsal.directory / "rehearsal" / "rehearsal.json"
+    assert state.stat().st_mode & 0o077 == 0
+    whole = state.read_text()
+    state.write_text(whole[: len(whole) // 2])
+    with pytest.raises(CloudgavelError, match="cannot be read"):
+        rehearsal.open()
 
 
 CONTROLLER = """
