@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.change_over import restore_s, stop_s, useful_minimum_s
 from cloudgavel.mechanism.columns import Column
-from cloudgavel.mechanism.guards.promises import Promises
+from cloudgavel.mechanism.guards.promises import (
+    Promises,
+    cost_to_end_usd,
+    least_cost_to_end_usd,
+)
 from cloudgavel.mechanism.guards.safety_net import (
     kept_on_demand,
     latest_on_demand_start_at_s,
@@ -156,9 +160,12 @@ class _Assigner:
         """Machines whose jobs are neither promised nor paid for to the end are let go.
 
         The one job that may use up the rest of the money keeps its machine as long as the rest
-        pays for this round or, at the end, for a useful part of it.
+        pays for this round and for the end after it.
         """
         paid = self._promised | self._promises.funded
+        for name in self._answer.placements:
+            if name in self._promises.funded:
+                self._purse.free_usd -= least_cost_to_end_usd(self._situation, name)
         for machine in list(self._machines.values()):
             here = [name for name in machine.seats if name in self._answer.placements]
             if not here or any(name in paid for name in here):
@@ -166,7 +173,9 @@ class _Assigner:
             rest_usd = self._promises.partial_usd if self._promises.partial in here else 0.0
             rules = self._situation.state.rules
             longest_s = max(stop_s(self._situation.job(name), rules) for name in here)
-            if usd(machine.usd_per_hour, rules.terminate_confirm_s + longest_s) <= rest_usd:
+            longest_s += rules.terminate_confirm_s + rules.wake_lag_s
+            longest_s += self._situation.state.round_s
+            if usd(machine.usd_per_hour, longest_s) <= rest_usd:
                 continue
             for name in here:
                 self._answer.placements.pop(name)
@@ -181,15 +190,30 @@ class _Assigner:
             or name == self._promises.partial
         )
 
-    def _limit_usd(self, name: str) -> float | None:
-        """What a job may spend of the free money; ``None`` for promised ones (no such limit)."""
+    def _pays(self, name: str, column: int, machines: list[Machine], useful_s: float) -> bool:
+        """Whether the money allows this launch; puts aside what a job without a promise takes.
+
+        Promised jobs are bound by the hard rule only. Jobs paid for to the end must be so in this
+        very column, out of what the promises leave; the one that uses up the rest needs a useful
+        stay; others get nothing.
+        """
+        job = self._situation.job(name)
+        limit_usd: float | None = 0.0
+        total_usd = 0.0
         if name in self._promised:
-            return None
-        if name in self._promises.funded:
-            return self._purse.free_usd
-        if name == self._promises.partial:
-            return min(self._purse.free_usd, self._promises.partial_usd)
-        return 0.0
+            limit_usd = None
+        elif name in self._promises.funded:
+            limit_usd = self._purse.free_usd
+            total_usd = cost_to_end_usd(self._situation, name, column)
+        elif name == self._promises.partial:
+            limit_usd = self._promises.partial_usd
+        if total_usd > self._purse.free_usd:
+            return False
+        if not self._purse.affords(machines, job, useful_s, limit_usd):
+            return False
+        self._purse.free_usd -= total_usd
+        self._purse.launch(machines, job)
+        return True
 
     # --- going -------------------------------------------------------------------------------
 
@@ -378,7 +402,6 @@ class _Assigner:
     def _launch(self, job: JobView, columns: list[int], reason: str, *, widen: bool) -> str | None:
         """Rent the first column that has room and can be paid; the refusal's reason otherwise."""
         name = job.spec.name
-        limit_usd = self._limit_usd(name)
         refusal = reasons.NO_QUOTA
         order = self._by_real_rent(job, columns) if widen else columns
         # Only tried when the money does not pay for the better ones.
@@ -406,12 +429,11 @@ class _Assigner:
                 useful_minimum_s(self._situation.state, each.sample, job),
                 self._finish_at_s(job, column, boots=True) - self._situation.state.now_s,
             )
-            if not self._purse.affords(machines, job, useful_s, limit_usd):
+            if not self._pays(name, column, machines, useful_s):
                 unpaid = name not in self._promised | self._promises.funded
                 refusal = reasons.MONEY_FOR_OTHERS if unpaid else reasons.OUT_OF_MONEY
                 self._answer.short_of_money.add(name)
                 continue
-            self._purse.launch(machines, job, useful_s, limit_usd)
             for machine in machines:
                 self._machines[machine.machine_id] = machine
                 self._answer.launches.append(machine)

@@ -52,7 +52,7 @@ class Purse:
         """Whether launching these machines leaves enough for a useful stay of the job on them.
 
         Everything that lives now is assumed to live as long. ``limit_usd`` bounds the rent of the
-        stay for jobs without a promise; ``None`` = promised, only the hard rule counts.
+        stay; ``None`` = only the hard rule counts.
         """
         new = [self._liability(each, job) for each in machines]
         everything = [*self.liabilities.values(), *new]
@@ -60,15 +60,10 @@ class Purse:
             return False
         return limit_usd is None or committed_usd(new, useful_s, self.lag_s) <= limit_usd
 
-    def launch(
-        self, machines: Iterable[Machine], job: JobView, useful_s: float, limit_usd: float | None
-    ) -> None:
-        """Put the rent of launched machines aside."""
+    def launch(self, machines: Iterable[Machine], job: JobView) -> None:
+        """Count launched machines among those that cost money."""
         for machine in machines:
-            liability = self._liability(machine, job)
-            self.liabilities[machine.machine_id] = liability
-            if limit_usd is not None:
-                self.free_usd -= liability.usd(useful_s, self.lag_s)
+            self.liabilities[machine.machine_id] = self._liability(machine, job)
 
     def wake_s(self, at_most_s: float, liabilities: Mapping[str, Liability]) -> float | None:
         """Latest next decision that the money pays for (see ``affordable_wake_s``)."""

@@ -190,8 +190,8 @@ def _undominated(
     """Columns that are worth keeping.
 
     A column goes when another of the same capacity type that no quota limits is at least as cheap
-    per step and alone, as fast and as calm for every job. Of more than ``MOST_COLUMNS`` only those
-    among the best of some job stay.
+    per step, alone and by the hour, as fast and as calm for every job. Of more than
+    ``MOST_COLUMNS`` only those among the best of some job stay.
     """
     if not columns:
         return []
@@ -230,6 +230,7 @@ def _undominated(
                 (speed[:, worse], speed[:, better]),
                 (usd_per_step[:, better], usd_per_step[:, worse]),
                 (alone_per_step[:, better], alone_per_step[:, worse]),
+                (alone[better], alone[worse]),
                 (calm[better], calm[worse]),
                 (available[worse], available[better]),
             )

@@ -63,6 +63,7 @@ class World:
     boxes: dict[str, Box] = field(default_factory=dict)
     stops_at_s: dict[str, float] = field(default_factory=dict)
     runs_from_s: dict[str, float] = field(default_factory=dict)
+    progress: dict[str, float] = field(default_factory=dict)
     finished_at_s: dict[str, float] = field(default_factory=dict)
     plans: list[tuple[ClusterState, RoundPlan]] = field(default_factory=list)
     last_price_at_s: float = -math.inf
@@ -282,8 +283,13 @@ class World:
         begin_s = max(before_s, self.runs_from_s[name])
         if at_s > begin_s:
             end_s = min(at_s, self.stops_at_s.get(name, at_s))
-            steps = int(max(0.0, end_s - begin_s) * self._rate(job) + 1e-6)
-            done = min(job.spec.steps_total, job.steps_done + steps)
+            # Fractions of steps are carried over, or frequent looks would slow a job down.
+            exact = max(self.progress.get(name, 0.0), float(job.steps_done))
+            if exact >= job.steps_done + 1:
+                exact = float(job.steps_done)
+            exact += max(0.0, end_s - begin_s) * self._rate(job)
+            self.progress[name] = exact
+            done = min(job.spec.steps_total, int(exact + 1e-6))
             saved = job.saved_steps
             if done - saved >= job.save_every_s * self._rate(job):
                 saved = done

@@ -24,7 +24,7 @@ from cloudgavel.units import HOUR_S
 
 DOUBT_SHARE = 0.1
 """A job without a promise starts only when the money exceeds its expected cost by this share, and
-goes on until it falls short by this share: small changes stop and start nothing."""
+goes on as long as it does not fall short: small changes stop and start nothing."""
 ENDING_S = 30.0
 """Running time below which the hard rule stops a job (``settle.RUN_FLOOR_S``)."""
 NEAR_S = 1.0
@@ -307,18 +307,39 @@ def _fund(
         name = job.spec.name
         if set(job.waits_for) & set(situation.rows) - funded - set(held):
             continue
-        end_usd = min(
-            usd(situation.usd_per_hour(each), situation.state.rules.terminate_confirm_s)
-            for each in situation.options(situation.row(name))
-        )
-        needed_usd = expected[name] + end_usd
-        doubt = 1 - DOUBT_SHARE if job.instance_ids else 1 + DOUBT_SHARE
+        needed_usd = least_cost_to_end_usd(situation, name)
+        doubt = 1.0 if job.instance_ids else 1 + DOUBT_SHARE
         if needed_usd * doubt <= money_usd:
             money_usd = max(0.0, money_usd - needed_usd)
             funded.add(name)
         elif partial is None and not job.waits_for:
             partial = name
     return funded, partial, money_usd
+
+
+def least_cost_to_end_usd(situation: Situation, name: str) -> float:
+    """Expected cost to the end, the machine's end included: where it is, or on its own anywhere."""
+    held = situation.held.get(name)
+    if held is not None:
+        return cost_to_end_usd(situation, name, held)
+    options = situation.options(situation.row(name))
+    return min(cost_to_end_usd(situation, name, each) for each in options)
+
+
+def cost_to_end_usd(situation: Situation, name: str, column: int) -> float:
+    """Expected cost of a job until the end of its machine is confirmed, nobody sharing a new one.
+
+    A new machine's boot and restore count at their high quantile.
+    """
+    job = situation.job(name)
+    rules = situation.state.rules
+    way = expected_way(situation, situation.row(name), column)
+    end_s = rules.terminate_confirm_s + stop_s(job, rules) + rules.wake_lag_s
+    if situation.held.get(name) == column:
+        return way.usd + usd(situation.place_usd_per_hour(job), end_s)
+    each = situation.columns[column]
+    slow_s = (each.boot_s + restore_s(job)) * (rules.change_over_quantile - 1)
+    return usd(each.alone_usd_per_hour, way.seconds + slow_s + end_s)
 
 
 def _with_predecessors(situation: Situation, held: Sequence[str]) -> list[str]:
