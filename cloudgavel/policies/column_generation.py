@@ -50,10 +50,11 @@ class ColumnGeneration:
         self._place = np.full(present.size, -1, dtype=np.int64)
         self._place[self._columns] = np.arange(self._columns.size)
         self.passes = 0
+        matrix = program.matrix if present.all() else program.matrix[:, self._columns]
         self._warm = WarmModel(
             LinearProgram(
                 cost=self._cost[self._columns],
-                matrix=program.matrix[:, self._columns],
+                matrix=matrix,
                 row_lower=program.row_lower,
                 row_upper=program.row_upper,
                 lower=program.lower[self._columns],

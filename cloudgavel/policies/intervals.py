@@ -100,11 +100,14 @@ def _topological(before: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def interval_bounds(instants_s: FloatArray, end_s: float, *, count: int) -> FloatArray:
+def interval_bounds(
+    instants_s: FloatArray, end_s: float, *, count: int, fill: bool = True
+) -> FloatArray:
     """Choose ``count + 1`` bounds from 0 to ``end_s``, on the given instants as far as they go.
 
     Too many instants: those are dropped whose loss shortens a window relatively least. Too few:
-    intervals are halved, early and long ones first, so that "now" is short. ``end_s`` > 0.
+    intervals are halved, early and long ones first, so that "now" is short; without ``fill`` there
+    are fewer then. ``end_s`` > 0.
     """
     inner = np.unique(instants_s[(instants_s > 0) & (instants_s < end_s)])
     bounds = np.concatenate([[0.0], inner, [end_s]])
@@ -115,7 +118,7 @@ def interval_bounds(instants_s: FloatArray, end_s: float, *, count: int) -> Floa
     while bounds.size > count + 1:
         loss = np.diff(bounds)[:-1] / bounds[1:-1]
         bounds = np.delete(bounds, 1 + int(np.argmin(loss)))
-    while bounds.size < count + 1:
+    while fill and bounds.size < count + 1:
         lengths = np.diff(bounds)
         widest = int(np.argmax(lengths / (bounds[:-1] + end_s / 16)))
         bounds = np.insert(bounds, widest + 1, (bounds[widest] + bounds[widest + 1]) / 2)

@@ -38,7 +38,12 @@ def lower_bound(
     if without_jobs is not None:
         terms = without(terms, without_jobs)
     model = build_planning_model(
-        problem, terms, Purpose.BOUND, free_deadlines=free_deadlines, end_s=end_s
+        problem,
+        terms,
+        Purpose.BOUND,
+        free_deadlines=free_deadlines,
+        end_s=end_s,
+        fill_intervals=False,
     )
     if not model.active.any():
         return LowerBound(usd=0.0, status=SolveStatus.OPTIMAL)

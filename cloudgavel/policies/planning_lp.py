@@ -147,12 +147,14 @@ def build_planning_model(
     free_deadlines: BoolArray | None = None,
     end_s: float | None = None,
     interval_count: int = INTERVAL_COUNT,
+    fill_intervals: bool = True,
 ) -> PlanningModel:
     """Write the LP of ``problem`` down.
 
     ``free_deadlines`` (m,) marks deadlines that are left out. ``with_late`` gives every job the
     time after its deadline too (in cells of their own) and a column that says its deadline goes.
-    ``end_s``: nothing may run after it.
+    ``end_s``: nothing may run after it. ``fill_intervals``: split long intervals until there are
+    ``interval_count`` (it changes when things are done, not what they cost).
     """
     jobs = problem.jobs
     fastest_s = terms.fastest_h * S_PER_H
@@ -172,7 +174,9 @@ def build_planning_model(
     if not end > 0:
         end = S_PER_H
     instants = np.concatenate([windows.release_s[active], deadline[active]])
-    bounds = interval_bounds(instants[np.isfinite(instants)], end, count=interval_count)
+    bounds = interval_bounds(
+        instants[np.isfinite(instants)], end, count=interval_count, fill=fill_intervals
+    )
     used = windows
     if purpose is Purpose.PLAN:
         used = rounded_down(windows, bounds, np.where(active, fastest_s, np.inf))

@@ -3,7 +3,6 @@
 import numpy as np
 
 from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise, ShadowPrice
-from cloudgavel.policies.column_generation import ALL_CELLS_UP_TO
 from cloudgavel.policies.greedy_plan import greedy_hours
 from cloudgavel.policies.infeasible import RelaxedPlan, relax, relaxed_promises
 from cloudgavel.policies.least_cost import UNDONE_SHARE, least_cost, without_delay
@@ -15,6 +14,8 @@ from cloudgavel.policies.shadow_prices import shadow_prices, value_usd_per_step
 from cloudgavel.policies.solve import SolveStatus
 
 EXPLAINED_COUNT = 8
+EXACT_PRICES_UP_TO = 1500
+"""Cells of the largest problem whose shadow prices are found by solving again."""
 
 
 def cheapest_plan(
@@ -63,7 +64,7 @@ def cheapest_plan(
             problem,
             found,
             on_demand_only=on_demand_only,
-            exact=model.cell_count <= ALL_CELLS_UP_TO and end_s is None,
+            exact=model.cell_count <= EXACT_PRICES_UP_TO and end_s is None,
             count=explained_count,
         )
     values = without_delay(problem, found, at_most_usd=budget)

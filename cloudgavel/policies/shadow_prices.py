@@ -38,9 +38,8 @@ class _Limit:
 def least_cost_usd(problem: AllocationProblem, *, on_demand_only: bool = False) -> float | None:
     """Least cost of the plan's LP with every promise kept (``None``: it cannot be)."""
     terms = pair_terms(problem, Purpose.PLAN, on_demand_only=on_demand_only)
-    events = {job.release_s for job in problem.jobs} | {job.deadline_s for job in problem.jobs}
     model = build_planning_model(
-        problem, terms, Purpose.PLAN, interval_count=min(3 * len(events) + 2, EVENT_COUNT_LIMIT)
+        problem, terms, Purpose.PLAN, interval_count=EVENT_COUNT_LIMIT, fill_intervals=False
     )
     found = least_cost(model)
     return found.cost_usd
@@ -104,16 +103,22 @@ def _binding_limits(
 ) -> list[_Limit]:
     """Limits with a dual worth showing.
 
-    A deadline can also be felt through quotas and the spend rate of the intervals before it, which
-    no single dual shows; with ``all_deadlines`` those are tried as well, after the others.
+    A deadline can also be felt through the intervals' quotas, spend rate or share of spot, which no
+    single dual shows; with ``all_deadlines``, jobs that pay more than their least, or that share
+    such a limit, are tried as well, after the others.
     """
     assert found.row_duals is not None and found.cost_usd is not None
+    assert found.values is not None
     model, duals = found.lp.model, found.row_duals
     least = WORTH_SHOWING_SHARE * max(found.cost_usd, 1e-12)
     limits: list[_Limit] = []
 
     shared = np.concatenate([model.rows.quota.ravel(), model.rows.rate])
     through_others = all_deadlines and bool((-duals[shared[shared >= 0]] > least).any())
+
+    paid = np.zeros(len(problem.jobs))
+    np.add.at(paid, model.cell_job, found.values[: model.cell_count] * model.cell_usd)
+    cheapest = model.terms.usd_to_finish.min(axis=1, initial=np.inf)
 
     # A deadline is felt in the last segment of the job's window.
     for row, job in enumerate(problem.jobs):
@@ -123,7 +128,8 @@ def _binding_limits(
         if not own.size:
             continue
         felt = -duals[model.rows.time[own]]
-        if felt.max() <= least and not through_others:
+        pays_more = all_deadlines and paid[row] > cheapest[row] * (1 + 1e-6)
+        if felt.max() <= least and not (through_others or pays_more):
             continue
         last = own[-1]
         hours = model.segments.length_s[last] / S_PER_H
