@@ -1,5 +1,6 @@
 """Amazon's clients: made late, kept, watched, and replaceable by ones that reach no cloud."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -105,6 +106,7 @@ def default_maker(*, endpoint_url: str | None = None, session: Any = None) -> Cl
     return make
 
 
+@functools.cache
 def known_regions() -> tuple[str, ...]:
     """Return every region of EC2 that the SDK knows, from its own files; asks nobody."""
     import boto3

@@ -1,13 +1,15 @@
 """The mocked cloud inside this process: clients whose calls end in moto and never in a socket."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from cloudgavel.errors import UsageError
 from cloudgavel.providers.aws.clients import AwsClients, CallRecord, ClientMaker, default_maker
-from cloudgavel.providers.aws.mocked.layer import MotoLayer
+from cloudgavel.providers.aws.mocked.layer import ACCOUNT, IMAGES, MotoLayer
 from cloudgavel.providers.aws.mocked.wire import Answer, NoAnswer, read_request
 
 
@@ -31,27 +33,58 @@ def mocked_aws(
             "the dry run of AWS needs moto, which is not installed",
             hints=["install it: pip install 'moto[ec2,s3,sts,iam,ssm]'"],
         ) from error
-    with mock_aws():
+    with deep_learning_images(), mock_aws():
         yield AwsClients(mocked_maker(layer), on_call=on_call)
+
+
+@contextlib.contextmanager
+def deep_learning_images() -> Iterator[None]:
+    """Let moto know our Deep Learning images, and only those, in accounts opened meanwhile.
+
+    Its own thirteen hundred are of 2017 and take a second per region to set up.
+    """
+    from moto.ec2.models import amis
+
+    def load(backend: Any) -> None:
+        for image_id, family in IMAGES.items():
+            backend.amis[image_id] = amis.Ami(
+                backend,
+                image_id,
+                name=family.name_pattern.replace("*", "20261101"),
+                description=family.title,
+                owner_id=ACCOUNT,
+                owner_alias="amazon",
+                public=True,
+                virtualization_type="hvm",
+                architecture=family.architecture,
+                hypervisor="xen",
+                root_device_type="ebs",
+            )
+
+    with mock.patch.object(amis.AmiBackend, "_load_amis", load):
+        yield
+
+
+@functools.cache
+def _session() -> Any:
+    """Return one session for the process: reading the SDK's descriptions takes most of a start."""
+    import boto3
+
+    return boto3.session.Session(
+        aws_access_key_id="mocked",
+        aws_secret_access_key="mocked",
+        aws_session_token="mocked",
+    )
 
 
 def mocked_maker(layer: MotoLayer) -> ClientMaker:
     """Return a maker of clients whose every call goes through ``layer``, then to moto."""
-    made: list[ClientMaker] = []
+    from_session = default_maker(session=_session())
     forward_lock = threading.Lock()
 
     def make(service: str, region: str, *, attempts: int) -> Any:
-        if not made:
-            import boto3
-
-            session = boto3.session.Session(
-                aws_access_key_id="mocked",
-                aws_secret_access_key="mocked",
-                aws_session_token="mocked",
-            )
-            made.append(default_maker(session=session))
         # Errors are arranged for us to see: the SDK's own repeating would eat them, and wait.
-        client = made[0](service, region, attempts=1)
+        client = from_session(service, region, attempts=1)
         from moto.core.models import botocore_stubber
 
         # Every handler of an event is called, not only up to the first that answers.

@@ -41,7 +41,7 @@ from cloudgavel.providers.aws.quotas import VcpuLimit, limit_for
 
 ACCOUNT = "123456789012"
 _PAGE = 100
-_IMAGES: Mapping[str, ImageFamily] = {
+IMAGES: Mapping[str, ImageFamily] = {
     "ami-00000000000000001": OPEN_DRIVER,
     "ami-00000000000000002": OPEN_DRIVER_ARM,
     "ami-00000000000000003": CLOSED_DRIVER,
@@ -150,7 +150,6 @@ class MotoLayer:
         self._machines: dict[str, _Machine] = {}
         self._by_token: dict[tuple[str, str], tuple[str, Answer]] = {}
         self._groups: dict[tuple[str, str], dict[str, str]] = {}
-        self._with_images: set[str] = set()
         self._lock = threading.RLock()
 
     # -- what happens to machines -----------------------------------------------------------
@@ -228,7 +227,6 @@ class MotoLayer:
 
     def _answer(self, request: Request, forward: Callable[[], Answer]) -> Answer:
         if request.service == "ec2":
-            self._put_images(request.region)
             self._bring_up_to_date()
             own = getattr(self, f"_{_snake(request.operation)}", None)
             return own(request, forward) if own is not None else forward()
@@ -487,7 +485,7 @@ class MotoLayer:
 
     def _get_parameter(self, request: Request, forward: Callable[[], Answer]) -> Answer:
         name = str(request.parameters.get("Name", ""))
-        for image_id, family in _IMAGES.items():
+        for image_id, family in IMAGES.items():
             if family.parameter == name:
                 return json_answer(
                     {"Parameter": {"Name": name, "Type": "String", "Value": image_id, "Version": 1}}
@@ -558,33 +556,6 @@ class MotoLayer:
             through = now_s >= over_at_s + self.habits.shutting_down_s
             _set_state(instance, *(("terminated", 48) if through else ("shutting-down", 32)))
             _set_reason(instance, machine, over_at_s)
-
-    def _put_images(self, region: str) -> None:
-        """Give moto the Deep Learning images of a region."""
-        if region in self._with_images:
-            return
-        self._with_images.add(region)
-        from moto.ec2.models import ec2_backends
-        from moto.ec2.models.amis import Ami
-
-        backend = ec2_backends[ACCOUNT][region]
-        for image_id, family in _IMAGES.items():
-            if image_id not in backend.amis:
-                backend.amis[image_id] = Ami(
-                    backend,
-                    image_id,
-                    name=family.name_pattern.replace("*", "20261101"),
-                    description=family.title,
-                    owner_id=ACCOUNT,
-                    owner_alias="amazon",
-                    public=True,
-                    virtualization_type="hvm",
-                    architecture=family.architecture,
-                    root_device_type="ebs",
-                    root_device_name="/dev/sda1",
-                    hypervisor="xen",
-                    region_name=region,
-                )
 
 
 def user_data_of(request: Request) -> str:
