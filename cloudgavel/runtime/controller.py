@@ -23,6 +23,7 @@ from cloudgavel.messages.layout import lease_key
 from cloudgavel.objects.open import open_store
 from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
+from cloudgavel.runtime.begin import controller_is_alive
 from cloudgavel.runtime.directory import RunDirectory
 from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
 from cloudgavel.runtime.loop import Loop, Surroundings
@@ -157,9 +158,13 @@ def start_controller(
 ) -> int:
     """Start the controller process, detached from this terminal; return its pid.
 
-    Returns when it holds the run's lease (or has ended the run already). ``CloudgavelError`` with
-    the end of its log when it ends before that.
+    Returns when it holds the run's lease (or has ended the run already); at once, with the pid of
+    the one that is there, when the run has a living controller. ``CloudgavelError`` with the end of
+    its log when it ends before that.
     """
+    alive = _living_controller(directory)
+    if alive is not None:
+        return alive
     directory.root.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable, "-m", "cloudgavel.runtime.controller",
@@ -192,6 +197,18 @@ def start_controller(
         facts=[("it said", line) for line in _last_lines(directory.log_path)],
         hints=[f"its log is {directory.log_path}"],
     )
+
+
+def _living_controller(directory: RunDirectory) -> int | None:
+    if not directory.exists:
+        return None
+    database = directory.open_database()
+    try:
+        lease = database.lease()
+        living = controller_is_alive(database, socket.gethostname())
+    finally:
+        database.close()
+    return lease.pid if lease is not None and living else None
 
 
 def _last_lines(path: Path, count: int = 5) -> list[str]:

@@ -4,10 +4,10 @@ The market is the expected one (catalogue prices, each spot machine lives its me
 same file and prices always give the same plan.
 
 *Feasible* means: every deadline is kept and the budget suffices. The smallest sufficient budget is
-the most that the run without a limit has spent and committed at any moment (``mechanism.guards``),
-checked by running it again with just that budget; where that run fails it is raised by
-``LADDER_SHARE`` steps. It does not depend on the budget that is asked about, so that a plan with
-the budget it names is feasible and one with less is not.
+one percent above the most that the run without a limit has spent and committed at any moment
+(``mechanism.guards``), checked by running it again with just that budget; where that run fails it
+is raised by ``LADDER_SHARE`` steps. It does not depend on the budget that is asked about, so that a
+plan with the budget it names is feasible and one with less is not.
 """
 
 import hashlib
@@ -45,6 +45,8 @@ from cloudgavel.units import HOUR_S, usd
 LADDER_SHARE = 0.015
 """Step by which a budget that did not suffice is raised."""
 LADDER_STEPS = 8
+FIRST_STEP_SHARE = 0.01
+"""Above the peak of the unlimited run: exactly that much mostly fails by a cent and costs a run."""
 COMPARISON_POLICY = "on_demand_only"
 
 
@@ -137,7 +139,7 @@ def _smallest_sufficient_usd(
     free: VirtualRun, simulate: Callable[[float | None, bool], VirtualRun], best_effort: bool
 ) -> float | None:
     """Smallest budget on the ladder with which the run keeps everything; ``None`` = none of it."""
-    budget = _up_to_cent(free.peak_exposure_usd)
+    budget = _up_to_cent(free.peak_exposure_usd * (1 + FIRST_STEP_SHARE))
     for _ in range(LADDER_STEPS):
         limited = simulate(budget, best_effort)
         if keeps_every_promise(limited) and limited.state.spent_usd <= budget:

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from cloudgavel.errors import BugError
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.store import events as ev
+from cloudgavel.store.changes import with_instance, with_item, with_job, without_item
+from cloudgavel.store.fold_jobs import APPLY_TO_JOBS
 from cloudgavel.store.records import (
-    AttemptRecord,
     BlockRecord,
     InstanceRecord,
     IntentRecord,
@@ -19,8 +20,6 @@ from cloudgavel.store.records import (
     ReleasedPromise,
     RunState,
 )
-
-_Value = TypeVar("_Value")
 
 
 def fold(events: Iterable[ev.Event], state: RunState | None = None) -> RunState:
@@ -40,23 +39,6 @@ def apply(state: RunState, event: ev.Event) -> RunState:
             f"the event {ev.kind_of(event)} speaks of {error}, which the log does not know"
         ) from error
     return replace(after, at_s=max(state.at_s, event.at_s))
-
-
-def _with(mapping: Mapping[str, _Value], key: str, value: _Value) -> Mapping[str, _Value]:
-    return MappingProxyType({**mapping, key: value})
-
-
-def _without(mapping: Mapping[str, _Value], key: str) -> Mapping[str, _Value]:
-    return MappingProxyType({k: v for k, v in mapping.items() if k != key})
-
-
-def _job(state: RunState, name: str, /, **changes: Any) -> RunState:
-    return replace(state, jobs=_with(state.jobs, name, replace(state.jobs[name], **changes)))
-
-
-def _instance(state: RunState, instance_id: str, /, **changes: Any) -> RunState:
-    record = replace(state.instances[instance_id], **changes)
-    return replace(state, instances=_with(state.instances, instance_id, record))
 
 
 def _jobs_of(spec: RunSpec, known: Mapping[str, JobRecord]) -> Mapping[str, JobRecord]:
@@ -128,7 +110,7 @@ def _launch_intended(state: RunState, event: ev.LaunchIntended) -> RunState:
         for_jobs=event.for_jobs,
         reason=event.reason,
     )
-    return replace(state, intents=_with(state.intents, event.token, intent))
+    return replace(state, intents=with_item(state.intents, event.token, intent))
 
 
 def _launch_succeeded(state: RunState, event: ev.LaunchSucceeded) -> RunState:
@@ -148,19 +130,19 @@ def _launch_succeeded(state: RunState, event: ev.LaunchSucceeded) -> RunState:
     )
     return replace(
         state,
-        intents=_without(state.intents, event.token),
-        instances=_with(state.instances, event.instance_id, record),
-        instance_of_token=_with(state.instance_of_token, event.token, event.instance_id),
-        blocked=_without(state.blocked, event.offer.offer_id),
+        intents=without_item(state.intents, event.token),
+        instances=with_item(state.instances, event.instance_id, record),
+        instance_of_token=with_item(state.instance_of_token, event.token, event.instance_id),
+        blocked=without_item(state.blocked, event.offer.offer_id),
     )
 
 
 def _launch_failed(state: RunState, event: ev.LaunchFailed) -> RunState:
     if event.closes_intent:
-        intents = _without(state.intents, event.token)
+        intents = without_item(state.intents, event.token)
     else:
         intent = state.intents[event.token]
-        intents = _with(
+        intents = with_item(
             state.intents,
             event.token,
             replace(intent, tried=(*intent.tried, event.offer_id)),
@@ -173,13 +155,13 @@ def _launch_failed(state: RunState, event: ev.LaunchFailed) -> RunState:
             reason=f"{event.failure}: {event.message}" if event.message else event.failure,
             refusals=1 + (before.refusals if before is not None else 0),
         )
-        blocked = _with(blocked, event.offer_id, record)
+        blocked = with_item(blocked, event.offer_id, record)
     return replace(state, intents=intents, blocked=blocked)
 
 
 def _instance_ready(state: RunState, event: ev.InstanceReady) -> RunState:
     now = state.instances[event.instance_id].state
-    return _instance(
+    return with_instance(
         state,
         event.instance_id,
         ready_at_s=event.at_s,
@@ -188,7 +170,7 @@ def _instance_ready(state: RunState, event: ev.InstanceReady) -> RunState:
 
 
 def _noticed(state: RunState, event: ev.InterruptionNoticed) -> RunState:
-    return _instance(
+    return with_instance(
         state, event.instance_id, noticed=True, notice_ends_at_s=event.ends_at_s or event.at_s
     )
 
@@ -196,8 +178,8 @@ def _noticed(state: RunState, event: ev.InterruptionNoticed) -> RunState:
 def _terminate_asked(state: RunState, event: ev.TerminateAsked) -> RunState:
     if event.instance_id in state.intents:
         intent = replace(state.intents[event.instance_id], terminate_asked=True)
-        return replace(state, intents=_with(state.intents, event.instance_id, intent))
-    return _instance(
+        return replace(state, intents=with_item(state.intents, event.instance_id, intent))
+    return with_instance(
         state,
         event.instance_id,
         state=InstanceState.TERMINATING,
@@ -210,8 +192,8 @@ def _instance_ended(state: RunState, event: ev.InstanceEnded) -> RunState:
     for name, job in state.jobs.items():
         if event.instance_id in job.move_to:
             phase = JobPhase.WAITING if job.current is None else JobPhase.SAVING
-            state = _job(state, name, move_to=(), phase=phase)
-    return _instance(
+            state = with_job(state, name, move_to=(), phase=phase)
+    return with_instance(
         state,
         event.instance_id,
         state=InstanceState.ENDED,
@@ -223,11 +205,11 @@ def _instance_ended(state: RunState, event: ev.InstanceEnded) -> RunState:
 
 
 def _orphan_seen(state: RunState, event: ev.OrphanSeen) -> RunState:
-    return replace(state, orphans=_with(state.orphans, event.instance_id, event.offer_id))
+    return replace(state, orphans=with_item(state.orphans, event.instance_id, event.offer_id))
 
 
 def _orphan_ended(state: RunState, event: ev.OrphanEnded) -> RunState:
-    return replace(state, orphans=_without(state.orphans, event.instance_id))
+    return replace(state, orphans=without_item(state.orphans, event.instance_id))
 
 
 def _price_changed(state: RunState, event: ev.PriceChanged) -> RunState:
@@ -235,7 +217,7 @@ def _price_changed(state: RunState, event: ev.PriceChanged) -> RunState:
     merged = tuple(
         sorted((*(p for p in prices if p[0] != event.at_s), (event.at_s, event.price_usd_per_hour)))
     )
-    return _instance(state, event.instance_id, prices=merged)
+    return with_instance(state, event.instance_id, prices=merged)
 
 
 def _accrued(state: RunState, event: ev.Accrued) -> RunState:
@@ -266,222 +248,6 @@ def _accrued(state: RunState, event: ev.Accrued) -> RunState:
     )
 
 
-def _attempt_started(state: RunState, event: ev.AttemptStarted) -> RunState:
-    job = state.jobs[event.job]
-    previous = job.attempts[-1] if job.attempts else None
-    moved = previous is not None and previous.end == "stopped"
-    attempt = AttemptRecord(
-        number=event.attempt,
-        instance_ids=event.instance_ids,
-        request_label=event.request_label,
-        accelerator_indices=event.accelerator_indices,
-        save_every_s=event.save_every_s,
-        started_at_s=event.at_s,
-        reason=event.reason,
-        steps_per_s_expected=event.steps_per_s_expected,
-        price_usd_per_hour=event.price_usd_per_hour,
-    )
-    state = _job(
-        state,
-        event.job,
-        phase=JobPhase.STARTING,
-        attempts=(*job.attempts, attempt),
-        steps_done=job.saved_steps,
-        move_to=(),
-        stop_asked_at_s=None,
-        failed_stops=0,
-        save_error=None,
-        moves=job.moves + (1 if moved else 0),
-        started_at_s=job.started_at_s if job.started_at_s is not None else event.at_s,
-        reason=event.reason,
-    )
-    for instance_id in event.instance_ids:
-        waiting = state.instances[instance_id].for_jobs
-        if event.job in waiting:
-            rest = tuple(name for name in waiting if name != event.job)
-            state = _instance(state, instance_id, for_jobs=rest)
-    return state
-
-
-def _save_asked(state: RunState, event: ev.SaveAsked) -> RunState:
-    return _job(state, event.job, save_sequence=state.jobs[event.job].save_sequence + 1)
-
-
-def _stop_asked(state: RunState, event: ev.StopAsked) -> RunState:
-    return _job(
-        state,
-        event.job,
-        stop_asked_at_s=event.at_s,
-        move_to=event.to_instance_ids,
-        phase=JobPhase.MOVING if event.to_instance_ids else JobPhase.SAVING,
-        reason=event.reason,
-    )
-
-
-def _current(job: JobRecord, attempt: int) -> bool:
-    return job.current is not None and job.current.number == attempt
-
-
-def _progressed(state: RunState, event: ev.Progressed) -> RunState:
-    job = state.jobs[event.job]
-    if not _current(job, event.attempt):
-        return state
-    attempt = job.attempts[-1]
-    repeated = job.steps_repeated
-    attempts = job.attempts
-    if attempt.restored_step is None:
-        before = job.attempts[-2].end_step if len(job.attempts) > 1 else None
-        repeated += max(0, (before or 0) - event.restored_step)
-        attempts = (*attempts[:-1], replace(attempt, restored_step=event.restored_step))
-    measured = event.steps_per_s_measured
-    return _job(
-        state,
-        event.job,
-        attempts=attempts,
-        steps_repeated=repeated,
-        steps_done=event.step,
-        phase=job.phase if job.stop_asked else event.phase,
-        steps_per_s_measured=measured if measured is not None else job.steps_per_s_measured,
-        loss=event.loss if event.loss is not None else job.loss,
-    )
-
-
-def _checkpoint_saved(state: RunState, event: ev.CheckpointSaved) -> RunState:
-    job = state.jobs[event.job]
-    saved = max(job.saved_steps, event.step)
-    done = job.steps_done if job.current is not None else max(job.steps_done, saved)
-    return _job(state, event.job, saved_steps=saved, steps_done=max(done, event.step))
-
-
-def _save_failed(state: RunState, event: ev.SaveFailed) -> RunState:
-    job = state.jobs[event.job]
-    if event.error is not None and job.stop_asked:
-        # What cannot be saved is not moved: the order to stop is taken back.
-        return _job(
-            state,
-            event.job,
-            save_error=event.error,
-            stop_asked_at_s=None,
-            failed_stops=job.failed_stops + 1,
-            move_to=(),
-            phase=JobPhase.RUNNING,
-            reason=f"not stopped: its checkpoint could not be written ({event.error})",
-        )
-    return _job(state, event.job, save_error=event.error)
-
-
-def _end_attempt(
-    state: RunState, name: str, *, at_s: float, step: int, end: str, **changes: Any
-) -> RunState:
-    job = state.jobs[name]
-    if job.current is None:
-        return _job(state, name, **changes) if changes else state
-    ended = replace(job.attempts[-1], ended_at_s=at_s, end_step=step, end=end)
-    return _job(
-        state,
-        name,
-        **{"attempts": (*job.attempts[:-1], ended), "stop_asked_at_s": None, **changes},
-    )
-
-
-def _attempt_stopped(state: RunState, event: ev.AttemptStopped) -> RunState:
-    job = state.jobs[event.job]
-    if not _current(job, event.attempt):
-        return state
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=event.step,
-        end="interruption" if event.interrupted else "stopped",
-        phase=JobPhase.MOVING if job.move_to else JobPhase.WAITING,
-        steps_done=job.saved_steps,
-        interruptions=job.interruptions + (1 if event.interrupted else 0),
-    )
-
-
-def _attempt_lost(state: RunState, event: ev.AttemptLost) -> RunState:
-    job = state.jobs[event.job]
-    if not _current(job, event.attempt):
-        return state
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=event.step,
-        end=event.cause,
-        phase=JobPhase.MOVING if job.move_to else JobPhase.WAITING,
-        steps_done=job.saved_steps,
-        interruptions=job.interruptions + (1 if event.cause != "terminated" else 0),
-    )
-
-
-def _attempt_failed(state: RunState, event: ev.AttemptFailed) -> RunState:
-    job = state.jobs[event.job]
-    if not _current(job, event.attempt):
-        return state
-    excluded = job.excluded
-    if event.out_of_memory_on is not None:
-        excluded = excluded | {event.out_of_memory_on}
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=event.step,
-        end="failed",
-        phase=JobPhase.WAITING,
-        move_to=(),
-        steps_done=job.saved_steps,
-        failures=job.failures + 1,
-        excluded=excluded,
-        last_lines=event.last_lines,
-    )
-
-
-def _job_finished(state: RunState, event: ev.JobFinished) -> RunState:
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=event.step,
-        end="finished",
-        phase=JobPhase.FINISHED,
-        move_to=(),
-        steps_done=event.step,
-        finished_at_s=event.at_s,
-    )
-
-
-def _job_failed(state: RunState, event: ev.JobFailed) -> RunState:
-    job = state.jobs[event.job]
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=job.steps_done,
-        end="failed",
-        phase=JobPhase.FAILED,
-        move_to=(),
-        finished_at_s=event.at_s,
-        reason=event.reason,
-        last_lines=event.last_lines or job.last_lines,
-    )
-
-
-def _job_cancelled(state: RunState, event: ev.JobCancelled) -> RunState:
-    return _end_attempt(
-        state,
-        event.job,
-        at_s=event.at_s,
-        step=state.jobs[event.job].steps_done,
-        end="cancelled",
-        phase=JobPhase.CANCELLED,
-        move_to=(),
-        finished_at_s=event.at_s,
-        reason=event.reason,
-    )
-
-
 def _promise_released(state: RunState, event: ev.PromiseReleased) -> RunState:
     promise = ReleasedPromise(
         at_s=event.at_s,
@@ -494,7 +260,7 @@ def _promise_released(state: RunState, event: ev.PromiseReleased) -> RunState:
     kept = tuple(p for p in state.released if (p.job, p.promise) != (event.job, event.promise))
     state = replace(state, released=(*kept, promise))
     if event.promise == "deadline":
-        return _job(state, event.job, promise_released=True)
+        return with_job(state, event.job, promise_released=True)
     return state
 
 
@@ -504,6 +270,7 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> RunState:
 
 _APPLY: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxyType(
     {
+        **APPLY_TO_JOBS,
         ev.RunCreated: _run_created,
         ev.SpecChanged: _spec_changed,
         ev.BudgetSet: _budget_set,
@@ -523,18 +290,6 @@ _APPLY: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxyType(
         ev.OrphanEnded: _orphan_ended,
         ev.PriceChanged: _price_changed,
         ev.Accrued: _accrued,
-        ev.AttemptStarted: _attempt_started,
-        ev.SaveAsked: _save_asked,
-        ev.StopAsked: _stop_asked,
-        ev.Progressed: _progressed,
-        ev.CheckpointSaved: _checkpoint_saved,
-        ev.SaveFailed: _save_failed,
-        ev.AttemptStopped: _attempt_stopped,
-        ev.AttemptLost: _attempt_lost,
-        ev.AttemptFailed: _attempt_failed,
-        ev.JobFinished: _job_finished,
-        ev.JobFailed: _job_failed,
-        ev.JobCancelled: _job_cancelled,
         ev.PromiseReleased: _promise_released,
         ev.RunEnded: _run_ended,
     }
