@@ -170,17 +170,22 @@ class _Assigner:
             here = [name for name in machine.seats if name in self._answer.placements]
             if not here or any(name in paid for name in here):
                 continue
-            rest_usd = self._promises.partial_usd if self._promises.partial in here else 0.0
-            rules = self._situation.state.rules
-            longest_s = max(stop_s(self._situation.job(name), rules) for name in here)
-            longest_s += rules.terminate_confirm_s + rules.wake_lag_s
-            longest_s += self._situation.state.round_s
-            if usd(machine.usd_per_hour, longest_s) <= rest_usd:
+            if any(self._rest_pays(name, [machine]) for name in here):
                 continue
             for name in here:
                 self._answer.placements.pop(name)
                 self._answer.stops[name] = reasons.MONEY_FOR_OTHERS
                 self._answer.short_of_money.add(name)
+
+    def _rest_pays(self, name: str, machines: list[Machine]) -> bool:
+        """Whether the rest of the money pays for one more round of its one job, and the end."""
+        if name != self._promises.partial:
+            return False
+        state = self._situation.state
+        longest_s = state.round_s + state.rules.terminate_confirm_s + state.rules.wake_lag_s
+        longest_s += stop_s(self._situation.job(name), state.rules)
+        rent = sum(each.usd_per_hour for each in machines)
+        return usd(rent, longest_s) <= self._promises.partial_usd
 
     def _is_paid(self, name: str) -> bool:
         """Promised, paid for to the end, or the one that may use up the rest."""
@@ -235,6 +240,8 @@ class _Assigner:
         name = job.spec.name
         mine = self._intended(job)
         if not mine or not self._is_paid(name):
+            return False
+        if name == self._promises.partial and not self._rest_pays(name, mine):
             return False
         row = self._situation.row(name)
         order = [*self._wants[name].columns, *self._situation.options(row)]

@@ -1,0 +1,144 @@
+"""The sentences that hold in every history the tiny world can produce."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgavel.mechanism.actions import Launch, Move, Start
+from cloudgavel.mechanism.fleet import InstanceState
+from cloudgavel.mechanism.plan import RoundPlan
+from cloudgavel.mechanism.state import ClusterState, QuotaLimit
+from tests.builders import NOW_S, GreedyPolicy, a_job, a_state, an_offer
+from tests.properties.tiny_world import World
+
+OFFERS = (
+    an_offer(),
+    an_offer(spot=True, price=1.0),
+    an_offer(spot=True, price=1.05, zone="use1-az2"),
+    an_offer("T4", price=0.6),
+    an_offer("T4", spot=True, price=0.2),
+    an_offer("A100", size=8, price=30.0),
+    an_offer("A100", size=8, price=10.0, spot=True),
+)
+EASY = settings(max_examples=15, deadline=None, derandomize=True)
+
+
+def a_world(seed: int, *, budgets: tuple[float | None, ...], soonest_s: float = 3000) -> World:
+    """One to five jobs of up to five hours on three kinds of accelerators, all from the seed."""
+    dice = Random(seed)
+    jobs = tuple(
+        a_job(
+            f"j{number}",
+            steps=dice.randint(2_000, 60_000),
+            on=dice.choice(["V100", "V100 T4", "T4", "V100 A100 A100:8"]),
+            deadline_in_s=dice.choice([None, dice.uniform(soonest_s, 30_000)]),
+            spec={"weight": dice.choice([1.0, 2.0, 5.0])},
+        )
+        for number in range(dice.randint(1, 5))
+    )
+    state = a_state(*jobs, offers=OFFERS, budget_usd=dice.choice(budgets))
+    return World(state=state, policy=GreedyPolicy(), dice=dice)
+
+
+@EASY
+@given(seed=st.integers(0, 10**6))
+def test_no_history_costs_a_cent_more_than_the_budget(seed: int) -> None:
+    world = a_world(seed, budgets=(0.3, 0.5, 1.0, 3.0, 5.0))
+    budget = world.state.budget_usd
+    assert budget is not None
+    world.run()
+    assert world.bill_usd() <= budget + 1e-9
+    for state, plan in world.plans:
+        assert state.spent_usd + plan.committed_usd <= budget + 1e-6
+
+
+@EASY
+@given(seed=st.integers(0, 10**6))
+def test_every_plan_of_a_history_is_safe(seed: int) -> None:
+    world = a_world(seed, budgets=(None, 1.0, 5.0, 100.0))
+    limit = 2 + seed % 4
+    quota = QuotaLimit(
+        name="instances",
+        limit=limit,
+        units_per_instance={each.offer_id: 1.0 for each in OFFERS},
+    )
+    world.state = replace(world.state, quotas=(quota,))
+    world.run(800)
+    for state, plan in world.plans:
+        check_plan(state, plan, limit)
+
+
+def check_plan(state: ClusterState, plan: RoundPlan, limit: int) -> None:
+    jobs = {job.spec.name: job for job in state.jobs}
+    machines = {each.instance_id: each for each in state.instances}
+    launches = [each for each in plan.actions if isinstance(each, Launch)]
+    leased = [each.job for each in plan.leases]
+    assert len(leased) == len(set(leased)), "a job is leased twice"
+    assert len(launches) + len(machines) <= limit or not launches, "a quota is exceeded"
+    asked = [name for each in launches for name in each.for_jobs]
+    for name in asked:
+        assert jobs[name].active, "a machine for a job that is done"
+    taken: dict[str, list[int]] = {}
+    for job in jobs.values():
+        for instance_id in job.instance_ids if job.active else ():
+            taken.setdefault(instance_id, []).extend(job.accelerator_indices)
+    for action in plan.actions:
+        if isinstance(action, Start):
+            assert not jobs[action.job].instance_ids, "started while it is somewhere"
+            assert action.attempt == jobs[action.job].attempt + 1
+            for instance_id in action.instance_ids:
+                assert machines[instance_id].state is InstanceState.READY
+                assert machines[instance_id].usable, "started on a machine that is being taken"
+                taken.setdefault(instance_id, []).extend(action.accelerator_indices)
+        if isinstance(action, Move):
+            assert jobs[action.job].instance_ids
+            assert not set(action.to_instance_ids) & set(jobs[action.job].instance_ids)
+            assert all(
+                machines[each].state is InstanceState.READY for each in action.to_instance_ids
+            )
+    for instance_id, indices in taken.items():
+        assert len(indices) == len(set(indices)), "two jobs on one accelerator"
+        if instance_id in machines:
+            size = machines[instance_id].offer.accelerators_per_instance
+            assert all(0 <= each < size for each in indices)
+
+
+@EASY
+@given(seed=st.integers(0, 10**6))
+def test_a_covered_deadline_is_met_if_spot_vanishes_and_on_demand_works(seed: int) -> None:
+    world = a_world(seed, budgets=(None,), soonest_s=4000)
+    world.failures = False
+    gone_at_s = NOW_S + 10 + seed % 9000
+    world.spot_gone_at_s = gone_at_s
+    world.run(600)
+    state, plan = [each for each in world.plans if each[0].now_s <= gone_at_s][-1]
+    deadlines = {job.spec.name: job.deadline_at_s for job in state.jobs}
+    for forecast in plan.forecasts:
+        if forecast.promise == "covered":
+            at_s = deadlines[forecast.job]
+            assert at_s is not None
+            assert world.finished_at_s[forecast.job] <= at_s + 1.0
+
+
+@EASY
+@given(seed=st.integers(0, 10**6))
+def test_with_money_and_time_every_job_finishes_and_nothing_is_left_running(seed: int) -> None:
+    world = a_world(seed, budgets=(None, 1000.0))
+    world.run(600)
+    assert not any(job.active for job in world.state.jobs)
+    assert not world.state.instances
+    assert world.plans[-1][1].next_wake_at_s is None
+
+
+@pytest.mark.parametrize("seed", [1, 4, 9])
+def test_the_planning_lp_keeps_the_budget_too(seed: int) -> None:
+    from cloudgavel.policies.registry import policy_named
+
+    world = a_world(seed, budgets=(1.0, 3.0))
+    world.policy = policy_named("min_cost")
+    world.run()
+    assert world.state.budget_usd is not None
+    assert world.bill_usd() <= world.state.budget_usd + 1e-9
