@@ -76,17 +76,28 @@ class ColumnGeneration:
         self._upper[columns] = upper
         self._warm.set_columns(self._place[columns], np.zeros(columns.size), upper)
 
-    def minimise(self, cost: FloatArray, *, price: bool = True) -> LinearAnswer:
-        """Minimise ``cost`` (n,); ``price=False`` keeps to the columns present."""
+    def minimise(
+        self, cost: FloatArray, *, price: bool = True, iteration_limit: int | None = None
+    ) -> LinearAnswer:
+        """Minimise ``cost`` (n,); ``price=False`` keeps to the columns present.
+
+        With ``iteration_limit`` the answer may be FEASIBLE only: no worse than where it began.
+        """
         model = self.model
         cells = model.cell_count
         self._cost = cost
         self._warm.set_cost(cost[self._columns])
         for _ in range(PASS_LIMIT):
             self.passes += 1
-            answer = self._warm.solve()
-            if answer.status is not SolveStatus.OPTIMAL or answer.row_duals is None:
+            answer = (
+                self._warm.solve()
+                if iteration_limit is None
+                else self._warm.improve(iteration_limit)
+            )
+            if not answer.is_usable or answer.row_duals is None:
                 return answer
+            if answer.status is SolveStatus.FEASIBLE:
+                break
             absent = np.flatnonzero(~self._present[:cells])
             if not price or not absent.size:
                 break

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloudgavel.policies.column_generation import ColumnGeneration
+from cloudgavel.policies.column_generation import ALL_CELLS_UP_TO, ColumnGeneration
 from cloudgavel.policies.planning_lp import PlanningModel
 from cloudgavel.policies.problem import AllocationProblem, FloatArray
 from cloudgavel.policies.solve import SolveStatus
 
 COST_SLACK_SHARE = 1e-6
 """What the second stage may spend above the least cost."""
+LARGE_ITERATION_LIMIT = 3000
+"""Of the second stage in large problems, over the columns of the first: it may stop early."""
 UNDONE_SHARE = 1e-7
 """A job with less than this undone counts as finished (the solver's tolerance)."""
 
@@ -93,7 +95,12 @@ def without_delay(
     if at_most_usd is not None:
         limit = max(min(limit, at_most_usd / model.cost_scale_usd), scaled)
     found.lp.set_row(model.rows.cost, -np.inf, limit)
-    answer = found.lp.minimise(delay_cost(problem, model))
+    large = model.cell_count > ALL_CELLS_UP_TO
+    answer = found.lp.minimise(
+        delay_cost(problem, model),
+        price=not large,
+        iteration_limit=LARGE_ITERATION_LIMIT if large else None,
+    )
     return found.values if answer.values is None else answer.values
 
 

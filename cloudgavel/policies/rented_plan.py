@@ -13,7 +13,7 @@ from cloudgavel.policies.problem import AllocationProblem, BoolArray, FloatArray
 from cloudgavel.policies.shadow_prices import shadow_prices, value_usd_per_step
 from cloudgavel.policies.solve import SolveStatus
 
-EXPLAINED_COUNT = 8
+EXPLAINED_COUNT = 5
 EXACT_PRICES_UP_TO = 1500
 """Cells of the largest problem whose shadow prices are found by solving again."""
 

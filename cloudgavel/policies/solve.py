@@ -27,6 +27,7 @@ from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 
 FEASIBILITY_TOLERANCE = 1e-9
 """Asked of HiGHS for primal and dual feasibility (its default is 1e-7)."""
+ITERATION_LIMIT = 2_000_000
 
 
 class SolveStatus(StrEnum):
@@ -292,7 +293,7 @@ class WarmModel:
                     "solver": "simplex",
                     "primal_feasibility_tolerance": FEASIBILITY_TOLERANCE,
                     "dual_feasibility_tolerance": FEASIBILITY_TOLERANCE,
-                    "simplex_iteration_limit": 2_000_000,
+                    "simplex_iteration_limit": ITERATION_LIMIT,
                 },
             )
         except Exception as error:  # a solver's exception must not end a round
@@ -345,13 +346,34 @@ class WarmModel:
             answer = self._run()
         return answer
 
+    def improve(self, iteration_limit: int) -> LinearAnswer:
+        """Go on from a feasible basis with the primal simplex, for so many iterations.
+
+        FEASIBLE when the limit was reached: the answer keeps every constraint and is at least as
+        good as where it started.
+        """
+        if self._empty_answer is not None and not self._column_count:
+            return self._empty_answer
+        self._highs.setOptionValue("simplex_strategy", 4)
+        self._highs.setOptionValue("simplex_iteration_limit", iteration_limit)
+        answer = self._run()
+        self._highs.setOptionValue("simplex_strategy", 1)
+        self._highs.setOptionValue("simplex_iteration_limit", ITERATION_LIMIT)
+        return answer
+
     def _run(self) -> LinearAnswer:
         try:
             self._highs.run()
             said = self._highs.getModelStatus()
             kind = _STATUS.get(said, SolveStatus.FAILED)
             message = self._highs.modelStatusToString(said)
-            if kind is not SolveStatus.OPTIMAL:
+            feasible = highspy.kSolutionStatusFeasible
+            if (
+                said == highspy.HighsModelStatus.kIterationLimit
+                and self._highs.getInfo().primal_solution_status == feasible
+            ):
+                kind = SolveStatus.FEASIBLE
+            if kind not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
                 return LinearAnswer(status=kind, message=f"HiGHS: {message}")
             solution = self._highs.getSolution()
             values = np.array(solution.col_value, dtype=np.float64)
@@ -361,6 +383,4 @@ class WarmModel:
             return LinearAnswer(status=SolveStatus.FAILED, message=f"HiGHS: {error}")
         if not (np.isfinite(values).all() and np.isfinite(duals).all()):
             return LinearAnswer(status=SolveStatus.FAILED, message="HiGHS returned non-numbers")
-        return LinearAnswer(
-            status=SolveStatus.OPTIMAL, values=values, objective=objective, row_duals=duals
-        )
+        return LinearAnswer(status=kind, values=values, objective=objective, row_duals=duals)

@@ -20,7 +20,8 @@ from tests.unit.policies.oracle import hours_needed, least_late_weight, oracle, 
 from tests.unit.policies.random_problems import problems
 
 few = settings(max_examples=40, deadline=None)
-fewer = settings(max_examples=20, deadline=None)
+rare = settings(max_examples=8, deadline=None)
+fewer = settings(max_examples=15, deadline=None)
 QUICK = MinCost(explained_count=0)
 
 
@@ -222,7 +223,7 @@ def test_no_money_beyond_the_budget_and_enough_is_enough(problem: AllocationProb
         previous = held
 
 
-@fewer
+@rare
 @given(problems(max_jobs=3))
 def test_makespan_is_the_earliest_end_the_budget_pays_for(problem: AllocationProblem) -> None:
     cheapest = QUICK.allocate(problem)

@@ -104,6 +104,31 @@ def test_a_warm_model_follows_rows_columns_and_costs() -> None:
     assert model.solve().status is SolveStatus.INFEASIBLE
 
 
+def test_a_warm_model_improves_within_a_limit_and_keeps_the_constraints() -> None:
+    dice = np.random.default_rng(3)
+    rows = sparse.csc_matrix(dice.uniform(0, 1, (20, 60)))
+    lp = program(
+        cost=dice.uniform(0.1, 1, 60),
+        matrix=rows,
+        row_lower=np.ones(20),
+        row_upper=np.full(20, INF),
+        lower=np.zeros(60),
+        upper=np.full(60, INF),
+    )
+    model = WarmModel(lp)
+    first = model.solve()
+    other = dice.uniform(0.1, 1, 60)
+    model.set_cost(other)
+    stopped = model.improve(2)
+    assert stopped.status is SolveStatus.FEASIBLE and stopped.values is not None
+    assert first.values is not None
+    assert other @ stopped.values <= other @ first.values + 1e-9
+    assert (rows @ stopped.values >= 1 - 1e-8).all()
+    best = model.improve(10_000)
+    assert best.status is SolveStatus.OPTIMAL and best.objective is not None
+    assert best.objective <= other @ stopped.values + 1e-9
+
+
 def test_whole_numbers() -> None:
     whole = program(cost=np.array([1.0, 1.9]), integer=np.array([True, True]))
     answer = solve_integer(whole)
