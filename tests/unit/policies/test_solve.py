@@ -143,7 +143,7 @@ def test_cvxpy_problems_of_both_kinds() -> None:
     linear = cp.Problem(cp.Minimize(cp.sum(x)), [x[0] + 2 * x[1] >= 1])
     assert solve_cvxpy(linear) is SolveStatus.OPTIMAL
     assert linear.value == pytest.approx(0.5)
-    conic = cp.Problem(cp.Minimize(cp.max(cp.inv_pos(x))), [cp.sum(x) <= 1])
+    conic = cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) == 2])
     assert solve_cvxpy(conic) is SolveStatus.OPTIMAL
     assert conic.value == pytest.approx(2.0, rel=1e-5)
     assert solve_cvxpy(cp.Problem(cp.Minimize(0), [x[0] <= -1])) is SolveStatus.INFEASIBLE
