@@ -107,7 +107,7 @@ def _control(
             provider=world.provider,
             channel=world.channel,
             decide=bind_policy(policy_named(run.policy)),
-            settings=LoopSettings(poll_s=None, agent_lease_s=_AGENT_LEASE_S),
+            settings=LoopSettings(poll_s=None, agent_silence_s=None, agent_lease_s=_AGENT_LEASE_S),
             paced=True,
         )
     )

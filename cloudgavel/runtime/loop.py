@@ -18,13 +18,8 @@ from cloudgavel.providers.failures import CallFailed
 from cloudgavel.runtime.cluster_state import Supply, cluster_state, throughputs
 from cloudgavel.runtime.executor import Actuator, DirectExecutor
 from cloudgavel.runtime.journal import Journal
-from cloudgavel.runtime.observe import (
-    Sightings,
-    World,
-    new_events,
-    next_look_at_s,
-    without_ended,
-)
+from cloudgavel.runtime.looks import Sightings, World
+from cloudgavel.runtime.observe import new_events, next_look_at_s, without_ended
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
 from cloudgavel.store.log import EventLog
@@ -38,6 +33,7 @@ _TURNING_POINTS = (
     ev.InstanceReady,
     ev.InterruptionNoticed,
     ev.InstanceEnded,
+    ev.TerminateAsked,
     ev.PriceChanged,
     ev.SaveFailed,
     ev.AttemptStopped,

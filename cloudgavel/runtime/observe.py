@@ -6,44 +6,20 @@ until its grace period is over and a second look does not find it either.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from cloudgavel.jobs.lifecycle import JobPhase
-from cloudgavel.messages.report import JobReport, ProcessState, Report
 from cloudgavel.providers.base import EndReason, ListedInstance, MachineState
+from cloudgavel.runtime.looks import Sightings, World
+from cloudgavel.runtime.observe_jobs import (
+    ENDS_OF_ATTEMPTS,
+    attempt_news,
+    lost_attempt,
+    overdue_jobs,
+    stop_has_failed_at_s,
+)
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
-from cloudgavel.store.records import AttemptRecord, InstanceRecord, JobRecord, RunState
-
-_MEMORY_WORDS = ("out of memory", "out-of-memory", "resource_exhausted", "outofmemoryerror")
-_ALIVE_PHASE = {
-    ProcessState.RUNNING: JobPhase.RUNNING,
-    ProcessState.PAUSED: JobPhase.RUNNING,
-    ProcessState.SAVING: JobPhase.SAVING,
-}
-
-
-@dataclass(slots=True)
-class Sightings:
-    """What the looks of this controller saw; lost with it, and safe to lose."""
-
-    last_seen_at_s: dict[str, float] = field(default_factory=dict)
-    missing_since_s: dict[str, float] = field(default_factory=dict)
-    progress_at_s: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class World:
-    """One look at everything outside."""
-
-    now_s: float
-    listing: Mapping[str, ListedInstance] | None
-    """By instance id; ``None`` = the cloud did not answer: nothing is known to have changed."""
-    price_changes: Mapping[str, Sequence[tuple[float, float]]]
-    """``(at_s, usd_per_hour)`` since the last known one, by instance id."""
-    reports: Mapping[str, Report]
-    with_progress: bool
-    """Write every job's progress down now (a decision is due)."""
+from cloudgavel.store.records import InstanceRecord, RunState
 
 
 def known_ends(
@@ -79,6 +55,7 @@ def new_events(
     for record in state.live_instances:
         found.extend(_prices(record, world, ends))
         found.extend(_instance_news(record, world, ends))
+        found.extend(_silence(record, world, ends, settings))
     noticed = {e.instance_id for e in found if isinstance(e, ev.InterruptionNoticed)} | {
         record.instance_id for record in state.live_instances if record.noticed
     }
@@ -90,23 +67,18 @@ def new_events(
             [world.now_s] + [ends[i].ended_at_s for i in job.current.instance_ids if i in ends]
         )
         at_s = max(at_s, job.current.started_at_s)
-        news = list(
-            _attempt_news(name, job, job.current, world, noticed, at_s, sightings, settings)
-        )
+        news = list(attempt_news(name, job, job.current, world, noticed, at_s, sightings, settings))
         found.extend(news)
-        if any(isinstance(event, _ENDS_OF_ATTEMPTS) for event in news):
+        if any(isinstance(event, ENDS_OF_ATTEMPTS) for event in news):
             over[name] = at_s
     for instance_id, end in ends.items():
         found.append(end)
         for name in state.jobs_on(instance_id):
             if name not in over:
                 over[name] = end.ended_at_s
-                found.append(_lost(name, state.jobs[name], end, world))
-    found.extend(_overdue(state, world.now_s, over))
+                found.append(lost_attempt(name, state.jobs[name], end, world))
+    found.extend(overdue_jobs(state, world.now_s, over))
     return found
-
-
-_ENDS_OF_ATTEMPTS = (ev.AttemptStopped, ev.AttemptFailed, ev.JobFinished)
 
 
 def next_look_at_s(
@@ -119,7 +91,12 @@ def next_look_at_s(
         if limit is not None and job.started_at_s is not None:
             times.append(job.started_at_s + limit)
         if job.save_error is not None and job.current is not None and job.stop_asked:
-            times.append(_stop_has_failed_at_s(job))
+            times.append(stop_has_failed_at_s(job))
+    times += [
+        _boot_ends_at_s(record, settings)
+        for record in state.live_instances
+        if record.ready_at_s is None and record.terminate_asked_at_s is None
+    ]
     later = [max(at_s, now_s + 0.001) for at_s in times]
     return min(later, default=None)
 
@@ -245,165 +222,34 @@ def _instance_news(
         )
 
 
-def _job_reports(name: str, attempt: AttemptRecord, world: World) -> list[JobReport | None]:
-    """Return what each instance of the gang says of this attempt, by rank; ``None`` = nothing."""
-    answers: list[JobReport | None] = []
-    for instance_id in attempt.instance_ids:
-        report = world.reports.get(instance_id)
-        lines = report.jobs if report is not None else ()
-        answers.append(
-            next((r for r in lines if r.job == name and r.attempt == attempt.number), None)
-        )
-    return answers
-
-
-def _attempt_news(
-    name: str,
-    job: JobRecord,
-    attempt: AttemptRecord,
+def _silence(
+    record: InstanceRecord,
     world: World,
-    noticed: set[str],
-    at_s: float,
-    sightings: Sightings,
+    ends: Mapping[str, ev.InstanceEnded],
     settings: LoopSettings,
 ) -> Iterator[ev.Event]:
-    answers = _job_reports(name, attempt, world)
-    known = [answer for answer in answers if answer is not None]
-    if not known or answers[0] is None:
+    """Yield the end of a machine that bills and does nothing: its agent does not answer."""
+    if record.instance_id in ends or record.terminate_asked_at_s is not None:
         return
-    leader = answers[0]
-    number = attempt.number
-    saved = max((r.saved_step for r in known if r.saved_step is not None), default=0)
-    if saved > job.saved_steps:
-        yield ev.CheckpointSaved(at_s=at_s, job=name, attempt=number, step=saved)
-    save_error = next((r.save_error for r in known if r.save_error is not None), None)
-    if save_error != job.save_error or (
-        save_error is not None and at_s >= _stop_has_failed_at_s(job)
-    ):
-        yield ev.SaveFailed(at_s=at_s, job=name, attempt=number, error=save_error)
-    yield from _progress(name, job, leader, world, at_s, sightings, settings)
-    bad = next((r for r in known if _ended_badly(r)), None)
-    if bad is not None:
-        yield from _failure(name, job, attempt, bad, at_s)
-    elif len(known) == len(answers) and all(r.state is ProcessState.EXITED for r in known):
-        yield ev.JobFinished(at_s=at_s, job=name, step=leader.step)
-    elif len(known) == len(answers) and all(
-        r.state in (ProcessState.STOPPED, ProcessState.EXITED) for r in known
-    ):
-        taken = any(i in noticed for i in attempt.instance_ids) or not job.stop_asked
-        yield ev.AttemptStopped(
-            at_s=at_s, job=name, attempt=number, step=leader.step, interrupted=taken
-        )
-
-
-def _stop_has_failed_at_s(job: JobRecord) -> float:
-    """When a stop whose save goes on failing (with the same words) counts as failed."""
-    if job.stop_asked_at_s is None:
-        return float("inf")
-    return job.stop_asked_at_s + 2 * job.spec.checkpoint.save_s + job.spec.grace_s
-
-
-def _ended_badly(report: JobReport) -> bool:
-    if report.state is ProcessState.EXITED:
-        return report.exit_code != 0 or report.error is not None
-    return report.state is ProcessState.STOPPED and report.error is not None
-
-
-def _progress(
-    name: str,
-    job: JobRecord,
-    leader: JobReport,
-    world: World,
-    at_s: float,
-    sightings: Sightings,
-    settings: LoopSettings,
-) -> Iterator[ev.Event]:
-    if leader.state is ProcessState.STARTING:
+    report = world.reports.get(record.instance_id)
+    if report is None and record.ready_at_s is None:
+        if world.now_s >= _boot_ends_at_s(record, settings):
+            waited_s = world.now_s - record.launched_at_s
+            reason = f"it took no orders within {waited_s:.0f} s of its launch"
+            yield ev.TerminateAsked(at_s=world.now_s, instance_id=record.instance_id, reason=reason)
         return
-    attempt = job.attempts[-1]
-    phase = _ALIVE_PHASE.get(leader.state, job.phase)
-    if phase is JobPhase.STARTING:
-        phase = JobPhase.RUNNING
-    changed = attempt.restored_step is None or (phase is not job.phase and not job.stop_asked)
-    due = at_s - sightings.progress_at_s.get(name, float("-inf")) >= settings.progress_every_s
-    if changed or (leader.step != job.steps_done and (due or world.with_progress)):
-        sightings.progress_at_s[name] = at_s
-        yield ev.Progressed(
-            at_s=at_s,
-            job=name,
-            attempt=leader.attempt,
-            step=leader.step,
-            phase=phase,
-            restored_step=leader.restored_step,
-            steps_per_s_measured=leader.steps_per_s,
-            loss=leader.loss,
-        )
+    limit_s = settings.agent_silence_s
+    if report is None or limit_s is None or record.ready_at_s is None:
+        return
+    silent_s = world.now_s - max(report.heartbeat_at_s, record.ready_at_s)
+    if silent_s >= limit_s:
+        reason = f"its agent has been silent for {silent_s:.0f} s"
+        yield ev.TerminateAsked(at_s=world.now_s, instance_id=record.instance_id, reason=reason)
 
 
-def _failure(
-    name: str, job: JobRecord, attempt: AttemptRecord, report: JobReport, at_s: float
-) -> Iterator[ev.Event]:
-    lines = report.last_lines if report.error is None else (*report.last_lines, report.error)
-    text = "\n".join(lines).lower()
-    accelerator = attempt.request_label.partition(":")[0]
-    retry = job.failures < job.spec.retries
-    yield ev.AttemptFailed(
-        at_s=at_s,
-        job=name,
-        attempt=attempt.number,
-        step=report.step,
-        exit_code=report.exit_code,
-        last_lines=lines,
-        retry=retry,
-        out_of_memory_on=accelerator if any(word in text for word in _MEMORY_WORDS) else None,
-    )
-    if not retry:
-        tries = job.failures + 1
-        how = "could not start" if report.exit_code is None else f"exit code {report.exit_code}"
-        yield ev.JobFailed(
-            at_s=at_s,
-            job=name,
-            reason=f"{how}, attempt {tries} of {tries}",
-            last_lines=lines,
-        )
-
-
-def _lost(name: str, job: JobRecord, end: ev.InstanceEnded, world: World) -> ev.AttemptLost:
-    attempt = job.attempts[-1]
-    answers = [r for r in _job_reports(name, attempt, world) if r is not None]
-    cause = {
-        EndReason.INTERRUPTED: "interruption",
-        EndReason.REQUESTED: "terminated",
-    }.get(EndReason(end.reason), "vanished")
-    return ev.AttemptLost(
-        at_s=max(end.ended_at_s, attempt.started_at_s),
-        job=name,
-        attempt=attempt.number,
-        step=max([job.steps_done, *(r.step for r in answers)]),
-        cause=cause,
-    )
-
-
-def _overdue(state: RunState, now_s: float, over: Mapping[str, float]) -> Iterator[ev.Event]:
-    """Yield jobs that can no longer finish: too long under way, or what they wait for failed."""
-    for name, job in state.jobs.items():
-        if not job.active or name in over:
-            continue
-        limit = job.spec.max_duration_s
-        began_s = job.started_at_s
-        if limit is not None and began_s is not None and now_s >= began_s + limit:
-            reason = f"ran longer than its max_duration of {limit:.0f} s"
-            yield ev.JobFailed(at_s=now_s, job=name, reason=reason)
-            continue
-        dead = [
-            other
-            for other in job.spec.after
-            if other in state.jobs
-            and state.jobs[other].phase in (JobPhase.FAILED, JobPhase.CANCELLED)
-        ]
-        if dead:
-            phase = state.jobs[dead[0]].phase.lower()
-            yield ev.JobFailed(at_s=now_s, job=name, reason=f"it comes after {dead[0]}: {phase}")
+def _boot_ends_at_s(record: InstanceRecord, settings: LoopSettings) -> float:
+    expected_s = (record.expected_ready_at_s or record.launched_at_s) - record.launched_at_s
+    return record.launched_at_s + max(settings.boot_limit_s, 5 * expected_s)
 
 
 def without_ended(listing: Sequence[ListedInstance]) -> dict[str, ListedInstance]:

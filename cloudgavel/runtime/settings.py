@@ -15,6 +15,12 @@ class LoopSettings:
     """A machine may be missing from the cloud's list for so long after its launch."""
     look_again_s: float = 5.0
     """A machine missing from the list is looked for once more after this, then it is lost."""
+    boot_limit_s: float = 900.0
+    """A machine whose agent never took orders is given back after this, or after five times the
+    expected boot where that is longer."""
+    agent_silence_s: float | None = 600.0
+    """A machine whose agent has been silent for so long is given back; its own watchdog
+    (``agent_lease_s``) has saved and ended long before. ``None`` = never (virtual time)."""
     progress_every_s: float = 15.0
     """Progress is written down at most this often per job, and before every decision."""
     accrue_every_s: float = 60.0

@@ -70,7 +70,7 @@ def virtual_run(
             provider=cloud,
             channel=world.channel,
             decide=decide,
-            settings=LoopSettings(poll_s=None),
+            settings=LoopSettings(poll_s=None, agent_silence_s=None),
             paced=True,
         )
     )

@@ -21,6 +21,7 @@ from cloudgavel.store.events import RunCreated
 from cloudgavel.store.log import EventLog, MemoryLog
 
 START_S = 1_800_000_000.0
+VIRTUAL = LoopSettings(poll_s=None, agent_silence_s=None)
 
 
 def an_offer(
@@ -153,7 +154,9 @@ class Stage:
     market: Market = field(default_factory=ExpectedMarket)
     habits: CloudHabits = field(default_factory=CloudHabits)
     log: EventLog = field(default_factory=MemoryLog)
-    settings: LoopSettings = field(default_factory=lambda: LoopSettings(poll_s=None))
+    settings: LoopSettings = field(
+        default_factory=lambda: LoopSettings(poll_s=None, agent_silence_s=None)
+    )
 
     def __post_init__(self) -> None:
         self.cloud = SimulatedCloud(

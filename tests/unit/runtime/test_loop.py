@@ -4,10 +4,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cloudgavel.jobs.lifecycle import JobPhase
+from cloudgavel.messages.report import Report
+from cloudgavel.pricing.market import ExpectedMarket
+from cloudgavel.pricing.offer import Offer
 from cloudgavel.providers.base import LaunchRequest, MachineState, Quota
 from cloudgavel.providers.simulated.attempt import Failure
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.runtime.requests import CANCEL, DOWN, SET_BUDGET, events_of_request
+from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
 from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
 
@@ -268,6 +272,43 @@ def test_a_machine_with_our_tag_and_no_intent_is_shown_and_ended_with_the_run() 
     stage.run_to_end()
     assert not living(stage)
     assert found(stage, ev.OrphanEnded)
+
+
+def test_a_machine_that_never_takes_orders_is_given_back() -> None:
+    class NeverBoots(ExpectedMarket):
+        def boot_s(self, offer: Offer, instance_ordinal: int) -> float:
+            return 1e9 if instance_ordinal == 1 else 90.0
+
+    stage = Stage(a_run(a_job("a"), a_job("b")), [an_offer()], market=NeverBoots())
+    stage.run_to_end()
+    given_back = [e for e in found(stage, ev.TerminateAsked) if "took no orders" in e.reason]
+    (asked,) = given_back
+    assert asked.at_s == START_S + 900.0
+    assert stage.loop.state.ended == "finished"
+
+
+def test_a_machine_whose_agent_falls_silent_is_given_back_and_its_job_goes_on_elsewhere() -> None:
+    settings = LoopSettings(poll_s=None, agent_silence_s=600.0)
+    stage = Stage(a_run(a_job(steps=4000)), [an_offer()], settings=settings)
+    stage.run_until(500)
+    agents = stage.world.channel
+    silent_since_s = stage.now_s
+    (hung,) = [record.instance_id for record in stage.loop.state.live_instances]
+    reports = agents.reports
+
+    def stale_reports() -> dict[str, Report]:
+        answer = dict(reports())
+        if hung in answer:
+            answer[hung] = replace(answer[hung], heartbeat_at_s=silent_since_s)
+        return answer
+
+    agents.reports = stale_reports  # type: ignore[method-assign]
+    stage.run_to_end()
+    (asked,) = [e for e in found(stage, ev.TerminateAsked) if "silent" in e.reason]
+    assert 600.0 <= asked.at_s - silent_since_s <= 600.0 + 360.0
+    job = stage.loop.state.jobs["a"]
+    assert job.phase is JobPhase.FINISHED
+    assert (job.moves, len(job.attempts)) == (0, 2)
 
 
 def test_down_saves_everything_ends_every_machine_and_leaves_the_rest_for_later() -> None:
