@@ -5,14 +5,15 @@ from urllib.parse import unquote, urlsplit
 
 from cloudgavel.errors import UsageError
 from cloudgavel.objects.files import FileStore
+from cloudgavel.objects.s3 import S3Store
 from cloudgavel.objects.store import ObjectStore
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open the store at ``url``: ``file:///dir``, or a plain path.
+    """Open the store at ``url``: ``file:///dir``, a plain path, or ``s3://bucket/prefix``.
 
-    ``s3://`` and ``gs://`` raise ``UsageError``: the protocol is ready for them, this version does
-    not have them. Nothing is read or written by opening.
+    ``gs://`` raises ``UsageError``: the protocol is ready for it, this version does not have it.
+    Nothing is read or written by opening.
     """
     if not url.strip():
         raise UsageError("the store's URL is empty", hints=["give a directory, or file:///DIR"])
@@ -26,7 +27,9 @@ def open_store(url: str) -> ObjectStore:
                 hints=["file:// is followed by an absolute path: file:///home/me/runs"],
             )
         return FileStore(Path(unquote(parts.path)))
-    if parts.scheme in ("s3", "gs"):
+    if parts.scheme == "s3":
+        return S3Store.from_url(url)
+    if parts.scheme == "gs":
         raise UsageError(
             f"a store at {parts.scheme}:// is not in this version",
             facts=[("asked for", url), ("there is", "file:// (a directory of this machine)")],
