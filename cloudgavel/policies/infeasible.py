@@ -300,9 +300,9 @@ def relaxed_promises(
             elif short_of_money:
                 reason = f"{money} does not pay for keeping it"
             elif job.max_cost_left_usd is not None:
-                reason = "quotas, capacity or its max_cost do not allow it"
+                reason = "quotas, expected spot or its max_cost do not allow it"
             else:
-                reason = "quotas or capacity do not allow it beside the other promises"
+                reason = "quotas or expected spot do not allow it beside the others"
             if not own:
                 reason += "; what comes after it is due"
             if np.isfinite(end):
