@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import clarabel  # type: ignore[import-untyped]
+import highspy
 import numpy as np
 import scipy.sparse as sparse
 
@@ -33,6 +34,64 @@ def solve_share_program(program: LinearProgram, *, centred: bool = False) -> Lin
         return solve_linear(program)
     answer = solve_interior(program)
     return answer if answer.is_usable else solve_linear(program)
+
+
+def solve_paired(program: LinearProgram) -> LinearAnswer:
+    """Solve a program with pairs of jobs, whose columns couple the rows of two jobs.
+
+    Such programs have no sparse Cholesky factor: at 2,048 jobs and 16,000 combinations CLARABEL
+    takes 12 s and the simplex method 6-16 s; HiGHS' interior point, which solves its equations
+    iteratively, takes 0.3-1.2 s. Without crossover: prices from the centre also price better.
+    """
+    if program.cost.size <= SIMPLEX_COLUMN_LIMIT:
+        return solve_linear(program)
+    answer = _solve_highs_interior(program)
+    return answer if answer.is_usable else solve_linear(program)
+
+
+def _solve_highs_interior(program: LinearProgram) -> LinearAnswer:
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    options: dict[str, bool | int | float | str] = {
+        "output_flag": False,
+        "log_to_console": False,
+        "threads": 1,
+        "parallel": "off",
+        "random_seed": 0,
+        "solver": "ipx",
+        "run_crossover": "off",
+        "ipm_optimality_tolerance": 1e-9,
+    }
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    matrix = program.matrix.tocsc()
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = int(program.cost.size), int(program.row_upper.size)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = lp.num_col_, lp.num_row_
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
+    try:
+        highs.passModel(lp)
+        highs.run()
+        said = highs.getModelStatus()
+        solution = highs.getSolution()
+        values = np.array(solution.col_value, dtype=np.float64)
+        duals = np.array(solution.row_dual, dtype=np.float64)
+    except Exception as error:  # a solver's exception must not end a round
+        return LinearAnswer(status=SolveStatus.FAILED, message=f"HiGHS: {error}")
+    if said != highspy.HighsModelStatus.kOptimal or not (
+        values.size == program.cost.size and np.isfinite(values).all() and np.isfinite(duals).all()
+    ):
+        return LinearAnswer(status=SolveStatus.FAILED, message=f"HiGHS interior point: {said}")
+    return LinearAnswer(
+        status=SolveStatus.OPTIMAL,
+        values=values,
+        objective=float(program.cost @ values),
+        row_duals=duals,
+    )
 
 
 def solve_interior(

@@ -19,7 +19,7 @@ from cloudgavel.policies.fixed.share_program import Rows, ShareProgram
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
 from cloudgavel.policies.solve import LinearAnswer
-from cloudgavel.policies.solve_interior import solve_share_program
+from cloudgavel.policies.solve_interior import solve_paired
 
 ALL_PAIRS_UP_TO = 4_000
 """Undominated pairs of groups that are stated at once."""
@@ -40,25 +40,24 @@ def solve_with_pairs(
     columns = program.singles
     if sharing is None or program.groups.kind is None:
         built, rows = program.build(columns)
-        return columns, solve_share_program(built, centred=program.wanted.centred), rows, 1
+        return columns, solve_paired(built), rows, 1
     pricer = _Pricer(program, sharing)
     few = pricer.all_pairs(ALL_PAIRS_UP_TO)
     if few is not None:
         columns = joined(columns, few)
         built, rows = program.build(columns)
-        return columns, solve_share_program(built, centred=program.wanted.centred), rows, 1
+        return columns, solve_paired(built), rows, 1
 
     columns = joined(columns, pricer.best_partners())
     rounds = 0
     while True:
         rounds += 1
         built, rows = program.build(columns)
-        answer = solve_share_program(built, centred=program.wanted.centred)
+        answer = solve_paired(built)
         if not answer.is_usable or answer.row_duals is None or rounds >= ROUND_LIMIT:
             return columns, answer, rows, rounds
-        new, most = pricer.price(answer, rows, columns)
-        room = pricer.pairs_at_a_time(answer)
-        if not new.count or most * room <= GAP_SHARE * max(abs(answer.objective or 0.0), 1e-9):
+        new, gap = pricer.price(answer, rows, columns)
+        if not new.count or gap <= GAP_SHARE * max(abs(answer.objective or 0.0), 1e-9):
             return columns, answer, rows, rounds
         columns = joined(columns, new)
 
@@ -137,7 +136,12 @@ class _Pricer:
         return _all(found)
 
     def price(self, answer: LinearAnswer, rows: Rows, present: Columns) -> tuple[Columns, float]:
-        """The most profitable missing pairs, and the profit per unit of the best one."""
+        """The most profitable missing pairs, and a bound on what all missing pairs can bring.
+
+        A pair takes time of two groups, so together they bring at most half the sum over groups
+        of (time a group has) x (its best pair's profit), and at most (pairs that run at a time) x
+        (the best profit).
+        """
         duals = answer.row_duals
         assert duals is not None
         wanted = self._program.wanted
@@ -148,7 +152,7 @@ class _Pricer:
         if wanted.pool_cost is not None:
             per_pool += wanted.pool_cost * (duals[rows.cost] if rows.cost >= 0 else -1.0)
         found: list[Columns] = []
-        most = 0.0
+        best = np.zeros(self._rate.shape[0])
         for pool in range(self._pool_count):
             members = self._members(pool)
             worth = per_rate * self._rate[:, pool]
@@ -161,9 +165,19 @@ class _Pricer:
                 out |= (block[:, None] == members[None, :]) & self._alone[block][:, None]
                 profit[out] = -np.inf
                 if profit.size:
-                    most = max(most, float(profit.max()))
+                    best[block] = np.maximum(best[block], profit.max(axis=1))
+                    best[members] = np.maximum(best[members], profit.max(axis=0))
                     found.append(self._best_of_rows(profit, block, members, pool, 1e-12))
-        return _without(_all(found), present, self._program.groups.count, self._pool_count), most
+        fresh = _without(_all(found), present, self._program.groups.count, self._pool_count)
+        by_time = float(best @ self._program.members) / 2 * self._ratio_scale(answer)
+        by_room = float(best.max(initial=0.0)) * self.pairs_at_a_time(answer)
+        return fresh, min(by_time, by_room)
+
+    def _ratio_scale(self, answer: LinearAnswer) -> float:
+        """In a ratio, amounts are scaled by the last variable."""
+        if self._program.wanted.ratio and answer.values is not None:
+            return max(float(answer.values[-1]), 0.0)
+        return 1.0
 
     def pairs_at_a_time(self, answer: LinearAnswer) -> float:
         """An upper bound on how many pairs run at once (scaled)."""
@@ -172,9 +186,7 @@ class _Pricer:
         if sizes.size and (matrix.sum(axis=0) > 0).all():
             least = np.array([row[row > 0].min() if (row > 0).any() else np.inf for row in matrix])
             room = min(room, float((sizes / least).sum()))
-        if self._program.wanted.ratio and answer.values is not None:
-            room *= max(float(answer.values[-1]), 0.0)
-        return room
+        return room * self._ratio_scale(answer)
 
     def _best_of_rows(
         self, score: FloatArray, block: IntArray, members: IntArray, pool: int, least: float

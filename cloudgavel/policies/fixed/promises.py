@@ -34,6 +34,8 @@ class Promises:
 
     floor: FloatArray
     """(m,) steps/s."""
+    share_kept: float
+    """Part of everybody's share that fits beside the kept deadlines."""
     missed: IntArray
     """Rows of the jobs whose deadline goes."""
     stretch: float | None
@@ -59,8 +61,12 @@ class Promises:
         return tuple(found)
 
 
-def keep_promises(cluster: Cluster, least: FloatArray, *, space_sharing: bool) -> Promises:
-    """Choose which deadlines are kept on top of a floor ``least`` (m,) that is within reach."""
+def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -> Promises:
+    """Choose which deadlines are kept, then keep as much as fits of a ``share`` (m,) of steps/s.
+
+    In this order: the kept deadlines, an equal part of everybody's share (all of it if it fits),
+    and the missed deadlines as early as what is left allows.
+    """
     jobs = cluster.problem.jobs
     due_s = np.array(
         [np.nan if job.deadline_s is None else job.deadline_s for job in jobs], dtype=np.float64
@@ -70,31 +76,34 @@ def keep_promises(cluster: Cluster, least: FloatArray, *, space_sharing: bool) -
     needed = np.zeros(due_s.size)
     np.divide(cluster.steps, due_s, out=needed, where=promised & ~passed & np.isfinite(due_s))
     hopeless: BoolArray = passed | (needed > cluster.best_rate * (1 + 1e-9))
-    floor = np.where(hopeless, least, np.maximum(least, needed))
-    nobody = np.zeros(0, dtype=np.int64)
-    if not promised.any():
-        return Promises(floor=least, missed=nobody, stretch=None, earliest_s={})
-
-    together = solve_shares(cluster, goal(due_s.size, demand=floor), space_sharing=space_sharing)
+    kept = np.where(hopeless, 0.0, needed)
     missed = np.flatnonzero(hopeless)
-    if together.is_usable and together.level < KEPT_SHARE:
-        missed = np.union1d(missed, _fewest_missed(cluster, least, needed, hopeless, space_sharing))
-    if not missed.size:
-        return Promises(floor=floor * KEPT_SHARE, missed=nobody, stretch=None, earliest_s={})
-
-    kept = np.maximum(least, needed)
-    kept[missed] = least[missed]
+    if kept.any():
+        together = solve_shares(cluster, goal(kept.size, demand=kept), space_sharing=space_sharing)
+        if together.is_usable and together.level < KEPT_SHARE:
+            missed = np.union1d(missed, _fewest_missed(cluster, kept, space_sharing))
+            kept[missed] = 0.0
     kept = kept * KEPT_SHARE
+    even = solve_shares(
+        cluster, goal(kept.size, demand=share, floor=kept), space_sharing=space_sharing
+    )
+    share_kept = min(max(even.level, 0.0), 1.0) if even.is_usable else 0.0
+    base = np.maximum(kept, share * share_kept) * KEPT_SHARE
+    if not missed.size:
+        return Promises(
+            floor=base, share_kept=share_kept, missed=missed, stretch=None, earliest_s={}
+        )
+
     late_demand = np.zeros(due_s.size)
     late_demand[missed] = cluster.best_rate[missed]
     not_passed = missed[needed[missed] > 0]
     late_demand[not_passed] = np.minimum(needed[not_passed], cluster.best_rate[not_passed])
     early = solve_shares(
-        cluster, goal(due_s.size, demand=late_demand, floor=kept), space_sharing=space_sharing
+        cluster, goal(due_s.size, demand=late_demand, floor=base), space_sharing=space_sharing
     )
-    raised = kept
+    raised = base
     if early.is_usable:
-        raised = np.maximum(kept, late_demand * max(early.level, 0.0) * KEPT_SHARE)
+        raised = np.maximum(base, late_demand * max(early.level, 0.0) * KEPT_SHARE)
     stretch = None
     if not passed.any():
         spans = solve_shares(cluster, goal(due_s.size, demand=needed), space_sharing=space_sharing)
@@ -102,6 +111,7 @@ def keep_promises(cluster: Cluster, least: FloatArray, *, space_sharing: bool) -
             stretch = max(1 / spans.level, 1.0)
     return Promises(
         floor=raised,
+        share_kept=share_kept,
         missed=missed,
         stretch=stretch,
         earliest_s=_earliest(cluster, kept, missed, space_sharing),
@@ -125,20 +135,13 @@ def _earliest(
     return found
 
 
-def _fewest_missed(
-    cluster: Cluster,
-    least: FloatArray,
-    needed: FloatArray,
-    hopeless: BoolArray,
-    space_sharing: bool,
-) -> IntArray:
-    """Rows to give up: ``min sum w_j late_j``, ``thr_j >= least + (needed - least)(1 - late_j)``.
+def _fewest_missed(cluster: Cluster, needed: FloatArray, space_sharing: bool) -> IntArray:
+    """Rows to give up: ``min sum w_j late_j`` subject to ``thr_j >= needed_j (1 - late_j)``.
 
     Over the combinations that the level program found useful; stops at a node limit, and then the
     choice is the best one found.
     """
-    more = np.where(cluster.able & ~hopeless, np.maximum(needed - least, 0.0), 0.0)
-    start = goal(more.size, demand=np.maximum(least, np.where(more > 0, needed, 0.0)))
+    start = goal(needed.size, demand=needed)
     groups = one_each(cluster, space_sharing=space_sharing)
     program = share_program(cluster, start, groups)
     columns = program.singles
@@ -151,12 +154,12 @@ def _fewest_missed(
     unit = program.scale.rate * program.scale.share
     level = np.flatnonzero(rows.level >= 0)
     lower = built.row_lower.copy()
-    lower[rows.level[level]] = (least + more)[rows_of[level]] / unit[level]
-    choosing = np.flatnonzero(more[rows_of] > 0)
+    lower[rows.level[level]] = needed[rows_of[level]] / unit[level]
+    choosing = np.flatnonzero(needed[rows_of] > 0)
     count = columns.count
     chosen = sparse.csc_matrix(
         (
-            more[rows_of[choosing]] / unit[choosing],
+            needed[rows_of[choosing]] / unit[choosing],
             (rows.level[choosing], np.arange(choosing.size)),
         ),
         shape=(built.matrix.shape[0], choosing.size),

@@ -32,7 +32,7 @@ from cloudgavel.policies.fixed.cluster import Cluster
 from cloudgavel.policies.fixed.columns import Columns, classes_of, single_columns
 from cloudgavel.policies.problem import FloatArray, IntArray
 from cloudgavel.policies.solve import LinearAnswer, LinearProgram, SolveStatus
-from cloudgavel.policies.solve_interior import solve_share_program
+from cloudgavel.policies.solve_interior import solve_paired, solve_share_program
 
 SMALLEST_CROWD = 1e-6
 NOISE = 1e-9
@@ -356,7 +356,10 @@ def refill(cluster: Cluster, found: Shares, wanted: Goal) -> Shares:
         rate_second=found.columns.rate_second / second,
     )
     built, rows = program.build(columns)
-    answer = solve_share_program(built, centred=wanted.centred)
+    if columns.paired.size:
+        answer = solve_paired(built)
+    else:
+        answer = solve_share_program(built, centred=wanted.centred)
     return read_back(cluster, program, columns, answer, rows, 1)
 
 

@@ -62,7 +62,7 @@ class ThroughputPerUsd(SharePolicy):
             promises = keep_promises(seen, least, space_sharing=self.space_sharing)
         floor = least if promises is None else promises.floor
         gain = per_rate(seen.weight, seen.equal_rate, seen)
-        message = ""
+        message = note = ""
         shares = self._ratio(seen, floor, price)
         usable_price = price[seen.usable.any(axis=0)]
         if not shares.is_usable and (usable_price == 0).any():
@@ -74,6 +74,8 @@ class ThroughputPerUsd(SharePolicy):
             )
         if not shares.is_usable:
             return isolated_fallback(cluster, shares.status, shares.message, self.unit)
+        if promises is not None and promises.share_kept < 1 - 1e-6:
+            note = f"isolated shares cut to {promises.share_kept:.0%} so that deadlines are kept"
         final = shares
         if not message:
             final = self._largest(seen, floor, gain, price, shares)
@@ -89,7 +91,7 @@ class ThroughputPerUsd(SharePolicy):
             unit=self.unit,
             relaxed=() if promises is None else promises.relaxed(cluster, throughput),
             limit_prices=prices,
-            message=message,
+            message=message or note,
         )
 
     def _ratio(self, cluster: Cluster, floor: FloatArray, price: FloatArray) -> Shares:
@@ -150,7 +152,11 @@ class ThroughputPerUsd(SharePolicy):
 
 
 class ThroughputPerUsdWithDeadlines(ThroughputPerUsd):
-    """The same, subject also to ``thr_j >= S_j / D_j``; what cannot be kept is named."""
+    """The same, subject also to ``thr_j >= S_j / D_j``; what cannot be kept is named.
+
+    Deadlines come before isolated shares: these are cut by one common factor where both do not
+    fit, and ``message`` says so.
+    """
 
     name = "throughput_per_usd_deadlines"
     summary = "most normalised throughput per USD with every deadline that fits kept"
@@ -210,7 +216,9 @@ class ThroughputPerPriceLinear(SharePolicy):
         divided = replace(cheap, rate=cheap.rate / np.where(unknown, 1.0, price)[None, :])
         shares = solve_shares(
             divided,
-            replace(goal(seen.able.size, gain=np.where(divided.able, 1.0, 0.0)), centred=self.agnostic),
+            replace(
+                goal(seen.able.size, gain=np.where(divided.able, 1.0, 0.0)), centred=self.agnostic
+            ),
             space_sharing=self.space_sharing,
         )
         if not shares.is_usable:

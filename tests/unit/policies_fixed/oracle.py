@@ -68,9 +68,7 @@ def best_level(
     return float(-found.fun)
 
 
-def best_sum(
-    rates: np.ndarray, accelerators: np.ndarray, gain: np.ndarray
-) -> float:
+def best_sum(rates: np.ndarray, accelerators: np.ndarray, gain: np.ndarray) -> float:
     """``max sum gain_j thr_j``."""
     width = rates.shape[1]
     throughput, rows, sides = constraints(rates, np.ones(width), np.arange(width), accelerators, [])
