@@ -250,6 +250,20 @@ def test_a_newer_attempt_fences_the_older_ones_saves():
     assert "attempt 2" in stage.job(one, attempt=0).error
 
 
+def test_the_fence_survives_being_written_down():
+    stage = Stage()
+    one = stage.launch()
+    stage.order(one, a_job(attempt=3))
+    stage.at(80.0)
+    stage.world = SimulatedWorld.from_json(
+        stage.world.to_json(), offers=[AWS, GCP, TPU], market=stage.market
+    )
+    stage.order(one, a_job(attempt=2))
+    found = stage.job(one, attempt=2)
+    assert found.state is ProcessState.STOPPED
+    assert "attempt 3" in found.error
+
+
 def test_power_off_saves_ends_the_jobs_and_then_the_machine():
     stage = Stage()
     one = stage.launch()
