@@ -20,7 +20,15 @@ from cloudgavel.mechanism.guards.safety_net import (
     latest_on_demand_start_at_s,
     stepping_s,
 )
-from cloudgavel.mechanism.packing import Machine, Room, fits_on, machines_of, zone_groups
+from cloudgavel.mechanism.packing import (
+    Kind,
+    Machine,
+    Room,
+    fits_on,
+    kind_of,
+    machines_of,
+    zone_groups,
+)
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation, usd
 from cloudgavel.mechanism.state import JobView
@@ -93,9 +101,12 @@ class _Assigner:
         self._purse = purse
         self._room = Room(situation.state)
         self._machines = machines_of(situation)
+        self._by_kind: dict[Kind, list[Machine]] = {}
+        for machine in self._machines.values():
+            self._by_kind.setdefault(kind_of(machine.offer), []).append(machine)
         self._answer = Assignment(machines=self._machines)
         self._ordinal = 0
-        self._unplaced: list[str] = []
+        self._unplaced: dict[str, None] = {}
 
     def run(self) -> Assignment:
         """Stays first, then what is on its way, then free places and launches by rank."""
@@ -112,7 +123,7 @@ class _Assigner:
                 going.append(name)
         self._pay_for_stays()
         going = [name for name in going if not self._take_intended(self._situation.job(name))]
-        self._unplaced = going
+        self._unplaced = dict.fromkeys(going)
         for name in going:
             self._go(name)
         if not self._answer.placements:
@@ -381,9 +392,10 @@ class _Assigner:
         """Machines or sets of machines where the gang fits now, not where it already is."""
         elsewhere = [
             each
-            for each in self._machines.values()
-            if fits_on(column, each)
+            for each in self._by_kind.get(kind_of(column.sample), ())
+            if each.usable
             and each.machine_id not in job.instance_ids
+            and each.free(column.accelerators_used) is not None
             and not self._reserved_for_others(each, job)
         ]
         if column.instance_count > 1:
@@ -391,7 +403,7 @@ class _Assigner:
             return [group[: column.instance_count] for group in groups]
         if not column.pool.shareable:
             return [[each] for each in elsewhere if each.idle]
-        return [[each] for each in elsewhere if each.free(column.accelerators_used) is not None]
+        return [[each] for each in elsewhere]
 
     def _reserved_for_others(self, machine: Machine, job: JobView) -> bool:
         """Launched for jobs of which one has yet to come and would lose its accelerators."""
@@ -443,6 +455,7 @@ class _Assigner:
                 continue
             for machine in machines:
                 self._machines[machine.machine_id] = machine
+                self._by_kind.setdefault(kind_of(machine.offer), []).append(machine)
                 self._answer.launches.append(machine)
                 self._room.take(machine.offer.offer_id, machine.usd_per_hour, 1)
             self._put(job, column, machines, reason)

@@ -33,6 +33,8 @@ class Machine:
 
     def free(self, count: int) -> tuple[int, ...] | None:
         """The lowest ``count`` accelerators that nobody has, or ``None``."""
+        if self.size - sum(len(indices) for indices in self.seats.values()) < count:
+            return None
         taken = {index for indices in self.seats.values() for index in indices}
         left = [index for index in range(self.size) if index not in taken]
         return tuple(left[:count]) if len(left) >= count else None
@@ -79,6 +81,21 @@ def zone_groups(machines: Iterable[Machine], column: Column) -> list[list[Machin
         for _, group in sorted(groups.items())
         if len(group) >= column.instance_count
     ]
+
+
+Kind = tuple[str, str, str, str, int]
+"""Cloud, type, capacity type, accelerator and size: machines of one kind are interchangeable."""
+
+
+def kind_of(offer: Offer) -> Kind:
+    """The kind of the machines of an offer."""
+    return (
+        offer.provider,
+        offer.instance_type,
+        str(offer.capacity_type),
+        offer.accelerator,
+        offer.accelerators_per_instance,
+    )
 
 
 class Room:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,12 @@ class Situation:
 
     rows: Mapping[str, int]
     """Row by name."""
+    option_lists: tuple[tuple[int, ...], ...]
+    """Columns that can run each job."""
+    shared_usd_per_hour: tuple[float, ...]
+    """Rent of one job in each column when the jobs at hand share as well as they can."""
+    memo: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
+    """Answers of ``expected_way`` already worked out."""
 
     def row(self, name: str) -> int:
         """Row of a job."""
@@ -60,23 +67,13 @@ class Situation:
         """The job of that name."""
         return self.jobs[self.rows[name]]
 
-    def options(self, row: int) -> list[int]:
+    def options(self, row: int) -> tuple[int, ...]:
         """Columns in which the job of this row can run."""
-        return [int(each) for each in np.flatnonzero(np.isfinite(self.rates[row]))]
-
-    def seconds(self, row: int, column: int, steps: float) -> float:
-        """Stepping time of ``steps`` in a column."""
-        return float(steps / self.rates[row, column])
-
-    def sharers(self, column: int) -> int:
-        """Jobs that could fill one instance of this column together."""
-        fitting = int(np.isfinite(self.rates[:, column]).sum())
-        return max(1, min(self.columns[column].seats, fitting))
+        return self.option_lists[row]
 
     def usd_per_hour(self, column: int) -> float:
         """Rent of one job there when the jobs at hand share as well as they can."""
-        each = self.columns[column]
-        return each.alone_usd_per_hour / (self.sharers(column) if each.seats > 1 else 1)
+        return self.shared_usd_per_hour[column]
 
     def place_usd_per_hour(self, job: JobView) -> float:
         """Rent of a job's place, shared evenly with the jobs beside it."""
@@ -147,7 +144,21 @@ def arrange(state: ClusterState) -> Situation:
         on_demand_usd_per_hour=on_demand_prices(state.offers),
         order=order,
         rows={job.spec.name: row for row, job in enumerate(jobs)},
+        option_lists=tuple(
+            tuple(int(each) for each in np.flatnonzero(np.isfinite(rates[row])))
+            for row in range(len(jobs))
+        ),
+        shared_usd_per_hour=tuple(
+            _shared_usd_per_hour(column, int(np.isfinite(rates[:, index]).sum()))
+            for index, column in enumerate(columns)
+        ),
     )
+
+
+def _shared_usd_per_hour(column: Column, fitting: int) -> float:
+    """Rent of one of ``fitting`` jobs that share instances of this column."""
+    sharers = max(1, min(column.seats, fitting))
+    return column.alone_usd_per_hour / sharers
 
 
 def _on_live_machines(job: JobView, instances: Mapping[str, Instance]) -> JobView:

@@ -83,6 +83,10 @@ class Promises:
 
 def expected_way(situation: Situation, row: int, column: int) -> Way:
     """Expected time and cost of a job in one column until its end, interruptions included."""
+    known = situation.memo.get((row, column))
+    if known is not None:
+        assert isinstance(known, Way)
+        return known
     job = situation.jobs[row]
     each = situation.columns[column]
     held = situation.held.get(job.spec.name) == column
@@ -95,7 +99,9 @@ def expected_way(situation: Situation, row: int, column: int) -> Way:
         lost_s = each.boot_s + restore_s(job) + expected_lost_work_s(hazard, interval_s)
         work_s *= 1 + hazard * lost_s / HOUR_S
     rent = situation.place_usd_per_hour(job) if held else situation.usd_per_hour(column)
-    return Way(column=column, seconds=start_s + work_s, usd=usd(rent, start_s + work_s))
+    way = Way(column=column, seconds=start_s + work_s, usd=usd(rent, start_s + work_s))
+    situation.memo[row, column] = way
+    return way
 
 
 def expected_cost(situation: Situation, row: int, deadline_at_s: float | None) -> float:
@@ -178,19 +184,24 @@ def hopeless_by_s(situation: Situation, row: int) -> float:
     begin_at_s = max(situation.state.now_s, job.release_at_s)
     held = situation.held.get(job.spec.name)
     finishes = []
+    labels = {
+        each.accelerator: [
+            other
+            for other in job.spec.accelerators
+            if other.accelerator == each.accelerator
+            and other.label in job.throughput_steps_per_s
+            and other.accelerator not in job.excluded
+        ]
+        for each in job.spec.accelerators
+    }
     if held is not None:
         rate = job.throughput_steps_per_s[situation.columns[held].request.label]
         finishes.append(situation.state.now_s + job.steps_left / rate)
     for offer in situation.state.offers:
-        for request in job.spec.accelerators:
-            rate_known = job.throughput_steps_per_s.get(request.label)
-            if (
-                rate_known is None
-                or request.accelerator != offer.accelerator
-                or request.accelerator in job.excluded
-                or offer.price_usd_per_hour is None
-            ):
+        for request in labels.get(offer.accelerator, ()):
+            if offer.price_usd_per_hour is None:
                 continue
+            rate_known = job.throughput_steps_per_s[request.label]
             start_s = change_over_s(situation.state, offer, job)
             finishes.append(begin_at_s + start_s + job.steps_left_if_moved / rate_known)
     return min(finishes, default=math.inf) - deadline_at_s
@@ -241,7 +252,13 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     worst: dict[str, float] = {}
     covered: set[str] = set()
     measured: set[str] = set()
-    left = money - total
+    # Stops, ends and slow boots bring no progress: what is covered must survive them too.
+    idle_usd = math.fsum(
+        least_cost_to_end_usd(situation, job.spec.name) - _least_usd(situation, job.spec.name)
+        for job in situation.jobs
+        if job.spec.name in carried or job.instance_ids
+    )
+    left = money - total - idle_usd
     short = False
     for name in carried:
         deadline_at_s = deadlines[name]
@@ -324,6 +341,21 @@ def least_cost_to_end_usd(situation: Situation, name: str) -> float:
         return cost_to_end_usd(situation, name, held)
     options = situation.options(situation.row(name))
     return min(cost_to_end_usd(situation, name, each) for each in options)
+
+
+def _least_usd(situation: Situation, name: str) -> float:
+    """Expected cost on its own, ends and slow boots left out."""
+    row = situation.row(name)
+    held = situation.held.get(name)
+    if held is not None:
+        return expected_way(situation, row, held).usd
+    return min(
+        usd(
+            situation.columns[each].alone_usd_per_hour,
+            expected_way(situation, row, each).seconds,
+        )
+        for each in situation.options(row)
+    )
 
 
 def cost_to_end_usd(situation: Situation, name: str, column: int) -> float:
