@@ -59,6 +59,11 @@ def new_events(
     noticed = {e.instance_id for e in found if isinstance(e, ev.InterruptionNoticed)} | {
         record.instance_id for record in state.live_instances if record.noticed
     }
+    going = {*ends} | {
+        record.instance_id
+        for record in state.live_instances
+        if record.terminate_asked_at_s is not None
+    }
     over: dict[str, float] = {}
     for name, job in state.jobs.items():
         if job.current is None:
@@ -67,7 +72,9 @@ def new_events(
             [world.now_s] + [ends[i].ended_at_s for i in job.current.instance_ids if i in ends]
         )
         at_s = max(at_s, job.current.started_at_s)
-        news = list(attempt_news(name, job, job.current, world, noticed, at_s, sightings, settings))
+        news = list(
+            attempt_news(name, job, job.current, world, noticed, ends, at_s, sightings, settings)
+        )
         found.extend(news)
         if any(isinstance(event, ENDS_OF_ATTEMPTS) for event in news):
             over[name] = at_s

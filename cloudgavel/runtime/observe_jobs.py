@@ -1,6 +1,6 @@
 """What the agents' reports say of jobs that the log does not know yet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.messages.report import JobReport, ProcessState
@@ -26,11 +26,16 @@ def attempt_news(
     attempt: AttemptRecord,
     world: World,
     noticed: set[str],
+    going: Collection[str],
     at_s: float,
     sightings: Sightings,
     settings: LoopSettings,
 ) -> Iterator[ev.Event]:
-    """Yield what the agents say of one attempt that the log does not know."""
+    """Yield what the agents say of one attempt that the log does not know.
+
+    ``going``: instances that are gone or were told to end. A process that ended badly along with
+    one of them was lost, not failed: it does not count against ``retries``.
+    """
     answers = _job_reports(name, attempt, world)
     known = [answer for answer in answers if answer is not None]
     if not known or answers[0] is None:
@@ -47,6 +52,8 @@ def attempt_news(
         yield ev.SaveFailed(at_s=at_s, job=name, attempt=number, error=save_error)
     yield from _progress(name, job, leader, world, at_s, sightings, settings)
     bad = next((r for r in known if _ended_badly(r)), None)
+    if bad is not None and any(i in going for i in attempt.instance_ids):
+        return
     if bad is not None:
         yield from _failure(name, job, attempt, bad, at_s)
     elif len(known) == len(answers) and all(r.state is ProcessState.EXITED for r in known):

@@ -72,6 +72,8 @@ class Script:
 
     offer_ids: Sequence[str]
     save_every_s: float = 100.0
+    gang: int = 1
+    """Machines per job."""
     moves: set[str] = field(default_factory=set)
     keep: set[str] = field(default_factory=set)
     out_of_money: bool = False
@@ -96,13 +98,16 @@ class Script:
                     actions.append(act.Move(job=name, to_instance_ids=(), reason="script"))
             elif stopping or job.phase not in (JobPhase.WAITING, JobPhase.MOVING):
                 continue
-            elif mine and mine[0].state is InstanceState.READY:
-                held.add(mine[0].instance_id)
-                actions.append(self._start(name, job.attempt + 1, mine[0].instance_id))
-            elif not mine and usable:
-                ordinal += 1
-                token = f"{state.run_id}-{state.round_number}-{ordinal}"
-                actions.append(self._launch(token, name, usable))
+            elif len(mine) >= self.gang:
+                members = [i.instance_id for i in mine if i.state is InstanceState.READY]
+                if len(members) >= self.gang:
+                    held.update(members)
+                    actions.append(self._start(name, job.attempt + 1, *members[: self.gang]))
+            elif usable:
+                for _ in range(self.gang - len(mine)):
+                    ordinal += 1
+                    token = f"{state.run_id}-{state.round_number}-{ordinal}"
+                    actions.append(self._launch(token, name, usable))
         for instance in state.instances:
             if instance.state is InstanceState.TERMINATING:
                 continue
@@ -124,11 +129,11 @@ class Script:
             out_of_money=self.out_of_money,
         )
 
-    def _start(self, name: str, attempt: int, instance_id: str) -> act.Start:
+    def _start(self, name: str, attempt: int, *instance_ids: str) -> act.Start:
         return act.Start(
             job=name,
             attempt=attempt,
-            instance_ids=(instance_id,),
+            instance_ids=instance_ids,
             request_label="V100",
             accelerator_indices=(0,),
             save_every_s=self.save_every_s,

@@ -13,6 +13,7 @@ from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.runtime.requests import CANCEL, DOWN, SET_BUDGET, events_of_request
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
+from cloudgavel.store.ledger import imbalance_micro_usd
 from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
 
 E = TypeVar("E", bound=ev.Event)
@@ -164,6 +165,22 @@ def test_interruptions_never_consume_retries_and_only_unsaved_steps_are_repeated
     assert 0 < record.steps_repeated <= record.interruptions * 170
 
 
+def test_a_gang_that_loses_one_machine_is_lost_as_a_whole_and_keeps_its_retries() -> None:
+    stage = Stage(a_run(a_job(steps=3000, retries=0)), [an_offer()])
+    stage.script.gang = 2
+    stage.run_until(800)
+    assert len(stage.loop.state.jobs["a"].attempts[-1].instance_ids) == 2
+    second = stage.loop.state.jobs["a"].attempts[-1].instance_ids[1]
+    stage.cloud.vanish_at(second, stage.now_s + 33.0)
+    stage.run_to_end()
+    job = stage.loop.state.jobs["a"]
+    assert job.phase is JobPhase.FINISHED
+    assert (job.failures, job.interruptions, len(job.attempts)) == (0, 1, 2)
+    assert job.attempts[1].restored_step == 600
+    assert 0 < job.steps_repeated <= 100
+    assert imbalance_micro_usd(stage.loop.state) == 0
+
+
 def test_a_move_saves_first_and_counts_as_one() -> None:
     stage = Stage(a_run(a_job(steps=2000)), [an_offer()])
     stage.run_until(500)
@@ -308,7 +325,7 @@ def test_a_machine_whose_agent_falls_silent_is_given_back_and_its_job_goes_on_el
     assert 600.0 <= asked.at_s - silent_since_s <= 600.0 + 360.0
     job = stage.loop.state.jobs["a"]
     assert job.phase is JobPhase.FINISHED
-    assert (job.moves, len(job.attempts)) == (0, 2)
+    assert (job.moves, job.failures, len(job.attempts)) == (0, 0, 2)
 
 
 def test_down_saves_everything_ends_every_machine_and_leaves_the_rest_for_later() -> None:

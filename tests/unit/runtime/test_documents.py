@@ -1,0 +1,129 @@
+"""Documents say what the log says, and nothing that it does not."""
+
+import json
+
+from cloudgavel.documents.encode import as_json
+from cloudgavel.runtime.account import run_document
+from cloudgavel.runtime.now import status_document
+from cloudgavel.runtime.story import tell
+from cloudgavel.store import events as ev
+from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
+from tests.unit.store.test_events import one_of_each
+
+
+def a_finished_stage() -> Stage:
+    stage = Stage(
+        a_run(
+            a_job("kept", steps=900, deadline_s=7200.0),
+            a_job("missed", steps=9000, deadline_s=3600.0),
+            a_job("free", steps=100),
+        ),
+        [an_offer("z1", spot=True, price=0.913337, rate_per_hour=2.0), an_offer("z2", price=3.07)],
+    )
+    stage.run_until(600)
+    stage.script.moves.add("missed")
+    stage.run_to_end()
+    return stage
+
+
+def test_the_account_adds_up_to_the_micro_dollar() -> None:
+    document = run_document(a_finished_stage().loop.state)
+    spent = round(document.spent_usd * 1_000_000)
+    assert sum(round(i.cost_usd * 1_000_000) for i in document.instances) == spent
+    jobs = sum(round(job.spent_usd * 1_000_000) for job in document.jobs)
+    assert jobs + round(document.unattributed_usd * 1_000_000) == spent
+    assert round(sum(i.cost_usd for i in document.instances), 6) == document.spent_usd
+
+
+def test_deadlines_are_kept_missed_or_none() -> None:
+    document = run_document(a_finished_stage().loop.state)
+    kept, missed, free = document.jobs
+    assert (kept.deadline_met, missed.deadline_met, free.deadline_met) == (True, False, None)
+    assert (kept.deadline_s, free.deadline_s) == (7200.0, None)
+    assert kept.finish_s is not None and kept.finish_s <= 7200.0
+    assert missed.moves == 1
+    assert missed.interruptions >= 1
+    assert missed.attempts == 1 + missed.moves + missed.interruptions
+
+
+def test_the_account_has_every_instance_and_its_fate() -> None:
+    stage = a_finished_stage()
+    document = run_document(stage.loop.state)
+    assert {i.id for i in document.instances} == set(stage.cloud.instance_ids())
+    assert {i.end_reason for i in document.instances} == {"requested", "interrupted"}
+    assert all(i.ended_at is not None and not i.estimated for i in document.instances)
+    launched = [i.launched_at for i in document.instances]
+    assert launched == sorted(launched)
+    json.dumps(as_json(document), allow_nan=False)
+
+
+def test_a_run_under_way_has_open_ends() -> None:
+    stage = Stage(a_run(a_job(steps=9000, deadline_s=1e5)), [an_offer()])
+    stage.run_until(1000)
+    document = run_document(stage.loop.state)
+    assert document.state == "running"
+    assert document.ended_at is None
+    (job,) = document.jobs
+    assert (job.finish_s, job.deadline_met, job.state) == (None, None, "RUNNING")
+    (instance,) = document.instances
+    assert instance.ended_at is None
+
+
+def test_the_status_tells_where_everything_is() -> None:
+    stage = Stage(
+        a_run(a_job("a", steps=9000, deadline_s=1e5), a_job("b", after=("a",))),
+        [an_offer(price=2.5)],
+    )
+    stage.run_until(1000)
+    events = [event for _, event in stage.log.read()]
+    status = status_document(stage.loop.state, now_s=stage.now_s, events=events)
+    a, b = status.jobs
+    assert (a.on, a.steps_per_s_expected, a.promise) == (
+        "aws p3.2xlarge on-demand",
+        1.0,
+        "expected",
+    )
+    assert (b.on, b.state, b.promise) == (None, "WAITING", "none")
+    (line,) = status.fleet
+    assert (line.count, line.busy_share, line.usd_per_hour) == (1, 1.0, 2.5)
+    assert line.age_s == stage.now_s - START_S
+    assert status.now_s == stage.now_s - START_S
+    assert status.usd_per_hour == 2.5
+    assert status.spent_usd == stage.loop.state.spent_usd > 0
+    texts = [event.text for event in status.events]
+    assert any("started on aws p3.2xlarge on-demand in z1" in text for text in texts)
+    assert [e.at_s for e in status.events] == sorted((e.at_s for e in status.events), reverse=True)
+    json.dumps(as_json(status), allow_nan=False)
+
+
+def test_an_ended_run_has_no_next_decision_and_promises_are_settled() -> None:
+    stage = a_finished_stage()
+    status = status_document(stage.loop.state, now_s=stage.now_s)
+    assert status.next_decision_s is None
+    assert status.committed_usd == status.usd_per_hour == 0.0
+    assert [job.promise for job in status.jobs] == ["kept", "missed", "none"]
+    assert status.fleet == ()
+
+
+def test_what_a_person_hears_has_a_subject_and_no_placeholder() -> None:
+    stage = a_finished_stage()
+    told = [tell(event, stage.loop.state) for _, event in stage.log.read()]
+    heard = [words for words in told if words is not None]
+    assert len(heard) > 10
+    for subject, text in heard:
+        assert subject and text
+        assert "None" not in text and "{" not in text
+
+
+def test_every_kind_of_event_can_be_told() -> None:
+    stage = a_finished_stage()
+    state = stage.loop.state
+    instance_id = next(iter(state.instances))
+    for event in one_of_each():
+        if hasattr(event, "instance_id"):
+            changed = {f: getattr(event, f) for f in event.__slots__}
+            event = type(event)(**{**changed, "instance_id": instance_id})
+        if isinstance(event, ev.AttemptStarted):
+            continue
+        words = tell(event, state)
+        assert words is None or all(words)
