@@ -73,7 +73,7 @@ def new_events(
         )
         at_s = max(at_s, job.current.started_at_s)
         news = list(
-            attempt_news(name, job, job.current, world, noticed, ends, at_s, sightings, settings)
+            attempt_news(name, job, job.current, world, noticed, going, at_s, sightings, settings)
         )
         found.extend(news)
         if any(isinstance(event, ENDS_OF_ATTEMPTS) for event in news):
@@ -92,7 +92,11 @@ def next_look_at_s(
     state: RunState, now_s: float, sightings: Sightings, settings: LoopSettings
 ) -> float | None:
     """Return when something follows from time alone: a second look, a job's maximum duration."""
-    times = [since + settings.look_again_s for since in sightings.missing_since_s.values()]
+    times = [
+        sightings.missing_since_s[record.instance_id] + settings.look_again_s
+        for record in state.live_instances
+        if record.instance_id in sightings.missing_since_s
+    ]
     for job in state.active_jobs:
         limit = job.spec.max_duration_s
         if limit is not None and job.started_at_s is not None:

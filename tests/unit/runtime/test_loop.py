@@ -151,6 +151,8 @@ def test_a_machine_gone_from_the_list_is_lost_at_the_second_look_and_its_cost_es
     assert bill == round((seen_s - START_S) * 1000)
     (lost,) = found(stage, ev.AttemptLost)
     assert lost.cause == "vanished"
+    wake_s = stage.loop.step(seen_s + 58.0)
+    assert wake_s is not None and wake_s > seen_s + 70.0
 
 
 def test_interruptions_never_consume_retries_and_only_unsaved_steps_are_repeated() -> None:
