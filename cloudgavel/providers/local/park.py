@@ -17,6 +17,7 @@ class MachinePark:
     """One directory per machine below ``directory``; agents are started with ``agent_command``.
 
     ``environment`` ``None`` = agents inherit this process's. ``clock`` is the real one.
+    ``while_waiting`` is called with each renewal of the lease.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class MachinePark:
         agent_command: Sequence[str],
         environment: Mapping[str, str] | None,
         clock: Clock,
+        while_waiting: Callable[[], None] | None = None,
     ) -> None:
         self._directory = directory
         self._run_id = run_id
@@ -35,6 +37,7 @@ class MachinePark:
         self._agent_command = tuple(agent_command)
         self._environment = environment
         self._clock = clock
+        self._while_waiting = while_waiting
         self._machines: dict[str, Machine] = {}
         self._switched_off: set[str] = set()
         self._lease_at_s: float | None = None
@@ -83,6 +86,8 @@ class MachinePark:
         if self._lease_at_s is None or abs(now_s - self._lease_at_s) >= _LEASE_EVERY_S:
             self._lease_at_s = now_s
             self._store.put(layout.lease_key(), encode_lease(now_s), durable=False)
+            if self._while_waiting is not None:
+                self._while_waiting()
 
     def _scratch_directories(self) -> list[Path]:
         if not self._directory.is_dir():

@@ -1,6 +1,6 @@
 """The rehearsal: a story in virtual time, and real processes that keep up with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class RehearsalWorld:
     Everything is in ``directory``: the state (one file, replaced whole before anything depends on
     it), where time was about to move, and a scratch directory per machine. ``open`` after a crash
     goes on where the state is, with the agents that are still there; one that is gone is a machine
-    that vanished.
+    that vanished. Not for several threads at once.
     """
 
     name = "local"
@@ -75,6 +75,7 @@ class RehearsalWorld:
         habits: CloudHabits | None = None,
         environment: Mapping[str, str] | None = None,
         watchdog_s: float = 120.0,
+        while_waiting: Callable[[], None] | None = None,
     ) -> "RehearsalWorld":
         """Begin a rehearsal at ``start_at_s``, or go on with the one in ``directory``.
 
@@ -82,7 +83,8 @@ class RehearsalWorld:
         ``environment`` ``None`` = agents inherit this process's. ``watchdog_s``: real seconds
         without any progress of a job after which it is declared failed. Going on first finishes
         what a killed controller had begun, with the same market and offers. ``clock`` is the real
-        one, for the lease that keeps agents alive while this waits for them.
+        one, for the lease that keeps agents alive while this waits for them; ``while_waiting`` is
+        called about once a second meanwhile (for a lease of the caller's own).
         """
         directory = directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,6 +115,7 @@ class RehearsalWorld:
             agent_command=agent_command,
             environment=environment,
             clock=clock,
+            while_waiting=while_waiting,
         )
         world = cls(
             model,

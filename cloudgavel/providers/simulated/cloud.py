@@ -32,7 +32,7 @@ class SimulatedCloud:
     id and the order of launches; the same launches in the same market live the same lives.
 
     Several clouds' offers can be rented from one object. Instants are virtual UNIX seconds; time
-    moves by ``advance_to`` alone.
+    moves by ``advance_to`` alone. Not for several threads at once.
     """
 
     def __init__(

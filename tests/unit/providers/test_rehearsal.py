@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from cloudgavel.errors import CloudgavelError
+from cloudgavel.messages.codec import decode_lease
+from cloudgavel.messages.layout import lease_key
 from cloudgavel.messages.orders import RehearsalTerms, Verb
 from cloudgavel.messages.report import ProcessState
 from cloudgavel.objects.manifest import newest_valid
@@ -358,6 +360,17 @@ def test_a_machine_that_boots_at_once_is_served_too(make_rehearsal):
     assert world.list_instances(RUN_ID)[0].state is MachineState.RUNNING
     world.advance_to(START_AT_S + 20.0)
     assert job_of(world, one).step == 20
+
+
+def test_agents_and_caller_get_a_sign_of_life_while_a_rehearsal_waits(make_rehearsal):
+    rehearsal = make_rehearsal()
+    called = []
+    world = rehearsal.world = rehearsal.open(while_waiting=lambda: called.append(world.now_s()))
+    launch(world)
+    world.advance_to(START_AT_S + 100.0)
+    assert called
+    store = open_store((rehearsal.directory / "store").as_uri())
+    assert decode_lease(store.get(lease_key())) == pytest.approx(time.time(), abs=60.0)
 
 
 def test_the_directory_of_another_run_is_not_taken(make_rehearsal):
