@@ -10,6 +10,38 @@ _BUNDLED: dict[str, str] = {
     "min_cost": "cloudgavel.policies.min_cost:MinCost",
     "min_makespan": "cloudgavel.policies.min_makespan:MinMakespan",
     "on_demand_only": "cloudgavel.policies.on_demand_only:OnDemandOnly",
+    "allox": "cloudgavel.policies.fixed.allox:AlloX",
+    "allox_agnostic": "cloudgavel.policies.fixed.twins:allox_agnostic",
+    "isolated": "cloudgavel.policies.fixed.isolated:Isolated",
+    "las_queues": "cloudgavel.policies.fixed.las_queues:LasQueues",
+    "random_packing": "cloudgavel.policies.fixed.random_packing:RandomPacking",
+    "throughput_per_price_linear": (
+        "cloudgavel.policies.fixed.throughput_per_usd:ThroughputPerPriceLinear"
+    ),
+    **{
+        name + variant: path if not variant else f"cloudgavel.policies.fixed.twins:{name}{variant}"
+        for name, path in {
+            "fifo": "cloudgavel.policies.fixed.fifo:Fifo",
+            "finish_time_fairness": (
+                "cloudgavel.policies.fixed.finish_time_fairness:FinishTimeFairness"
+            ),
+            "hierarchical_water_filling": (
+                "cloudgavel.policies.fixed.water_filling:HierarchicalWaterFilling"
+            ),
+            "makespan": "cloudgavel.policies.fixed.makespan:Makespan",
+            "max_min_fairness": "cloudgavel.policies.fixed.max_min_fairness:MaxMinFairness",
+            "max_total_throughput": (
+                "cloudgavel.policies.fixed.max_total_throughput:MaxTotalThroughput"
+            ),
+            "shortest_remaining": "cloudgavel.policies.fixed.shortest_remaining:ShortestRemaining",
+            "throughput_per_usd": "cloudgavel.policies.fixed.throughput_per_usd:ThroughputPerUsd",
+            "throughput_per_usd_deadlines": (
+                "cloudgavel.policies.fixed.throughput_per_usd:ThroughputPerUsdWithDeadlines"
+            ),
+            "water_filling": "cloudgavel.policies.fixed.water_filling:WaterFilling",
+        }.items()
+        for variant in ("", "_agnostic", "_space_sharing")
+    },
 }
 """Name -> where the class is; loaded on demand, because solvers take seconds to import."""
 

@@ -320,7 +320,7 @@ class _AskWithPairs:
         for slack in SLACK_SHARES if is_reached else SLACK_SHARES[:1]:
             wanted = goal(
                 self._base.size,
-                demand=self._base * state.speed,
+                demand=self._base * state.speed if state.speed.any() else None,
                 floor=self._base * state.reached * (1 - slack),
             )
             shares = solve_shares(self._cluster, wanted, space_sharing=True)

@@ -122,7 +122,16 @@ def test_mixed_gangs_share_only_with_their_equals():
         ),
     )
     found = MaxMinFairness(space_sharing=True).allocate(problem)
-    assert found.objective_value == pytest.approx(0.9)
+    pairs = [(0, 1, 0, 0.9, 0.9), (2, 3, 1, 1.8 * 0.9, 1.8 * 0.9)]
+    level = best_level(
+        np.array([[1.0, 0], [1.0, 0], [0, 1.8], [0, 1.8]]),
+        np.array([3]),
+        np.array([1.0, 1.0, 0.9, 0.9]),
+        gangs=np.array([1, 2]),
+        type_of_pool=np.array([0, 0]),
+        pairs=pairs,
+    )
+    assert found.objective_value == pytest.approx(level, rel=1e-7)
     assert found.class_rows is not None
     for one, other in zip(found.class_rows.first, found.class_rows.second, strict=True):
         assert other in (-1, one)
