@@ -25,7 +25,8 @@ class RegionFailover:
         """Return (J,) answers."""
         self._latched |= must_be_on_demand(self._terms, view)
         if self._order is None:
-            self._order = np.argsort(view.spot_usd_per_hour[0] / self._terms.work_rate, kind="stable")
+            per_work = (view.spot_usd_per_hour / self._terms.work_rate)[0]
+            self._order = np.argsort(per_work, kind="stable")
         ordered = view.available[:, self._order]
         jobs, offers = ordered.shape
         rows = np.arange(jobs)

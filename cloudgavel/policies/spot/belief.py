@@ -38,8 +38,7 @@ def first_belief(family: RegimeFamily, available: Bools) -> Floats:
 def outlook(belief: Floats, available: Bools, chain: StepChain) -> Outlook:
     """Return what the next step may bring, given what is there now."""
     chance = chain.change[available.astype(np.intp)]
-    redrawn = belief.sum(axis=-1, keepdims=True) * chain.prior
-    belief = (1 - chain.redraw) * belief + chain.redraw * redrawn
+    belief = belief @ chain.mix
     changed = belief * chance
     stayed = belief - changed
     moving = stayed * chain.age_on[:, None]

@@ -211,7 +211,7 @@ class SpotController:
             return
         if choice != self._held:
             self._held, self._pending_s = choice, self._terms.changeover_s
-        rate = 1.0 if choice == ON_DEMAND else float(self._terms.work_rate[choice])
+        rate = 1.0 if choice == ON_DEMAND else float(self._terms.rate_of(np.array([choice]))[0])
         price = (
             view.on_demand_usd_per_hour[0]
             if choice == ON_DEMAND

@@ -45,10 +45,11 @@ from cloudgavel.policies.spot.view import (
 HOUR_S = 3600.0
 LONGEST_STEPS = 700
 """A table never has more steps; jobs with a farther deadline get longer steps."""
-RATIO_GRID = 1.12
-"""Spacing of price ratios when many jobs have many of them; tables between two are interpolated."""
-EXACT_RATIOS = 4
-"""Up to this many different price ratios each get a table of their own."""
+RATIO_GRID = 1.25
+"""Spacing of the tables' price ratios; values between two are interpolated, so that moving prices
+and shadow prices need no new tables."""
+RATIO_RANGE = (0.03, 1.5)
+"""Price ratios outside are taken at the nearest end for what comes after this step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,7 +191,7 @@ def judge(
     ends = (
         (view.held >= 0)
         & view.available[rows, held]
-        & (view.pending_s + work_s / rate[held] <= tick_s + 1e-6)
+        & (view.pending_s + work_s / terms.rate_of(view.held) <= tick_s + 1e-6)
     )
     forced = must_be_on_demand(terms, view)
     choice = np.where(forced, ON_DEMAND, np.where(ends, held, choice))
@@ -227,33 +228,23 @@ def _tables(
     terms: SpotTerms, ratios: Floats, family: RegimeFamily, shelf: TableShelf
 ) -> Iterator[tuple[Ints, Floats, ValueTable]]:
     """Yield rows, the share of the table in their values, the table; shares of a row sum to 1."""
-    steps_s = np.array([table_step_s(terms, value) for value in np.unique(terms.deadline_s)])
+    steps_s = np.array([table_step_s(terms, value) for value in np.unique(terms.deadline_s).tolist()])
     step_of = dict(zip(np.unique(terms.deadline_s).tolist(), steps_s.tolist(), strict=True))
     step_s = np.array([step_of[value] for value in terms.deadline_s.tolist()])
-    rounded = np.exp(np.round(np.log(np.clip(ratios, 0.02, 1.5)) / 0.01) * 0.01)
+    place = np.log(np.clip(ratios, *RATIO_RANGE)) / np.log(RATIO_GRID)
+    low = np.floor(place).astype(int)
+    # Values are concave in the price: a straight line between two tables is a lower bound.
+    low_ratio, high_ratio = RATIO_GRID**low.astype(float), RATIO_GRID ** (low + 1.0)
+    share = (np.clip(ratios, *RATIO_RANGE) - low_ratio) / (high_ratio - low_ratio)
     for step in np.unique(step_s).tolist():
-        group = np.flatnonzero(step_s == step)
+        group = step_s == step
         steps = _steps_class(terms.deadline_s[group].max() / step)
-        distinct = np.unique(rounded[group])
-        if len(distinct) <= EXACT_RATIOS:
-            for ratio in distinct.tolist():
-                rows = group[rounded[group] == ratio]
-                yield rows, np.ones(len(rows)), shelf.table(_key(terms, family, ratio, step, steps))
-            continue
-        place = np.log(rounded[group]) / np.log(RATIO_GRID)
-        low = np.floor(place)
-        low_ratio, high_ratio = RATIO_GRID**low, RATIO_GRID ** (low + 1)
-        # Values are concave in the price: a straight line between two tables is a lower bound.
-        share = (rounded[group] - low_ratio) / (high_ratio - low_ratio)
-        parts: dict[float, list[tuple[Ints, Floats]]] = {}
-        for level in np.unique(low).tolist():
-            inside = low == level
-            parts.setdefault(level, []).append((group[inside], 1 - share[inside]))
-            parts.setdefault(level + 1, []).append((group[inside], share[inside]))
-        for level, members in parts.items():
-            table = shelf.table(_key(terms, family, float(RATIO_GRID**level), step, steps))
-            for rows, weight in members:
-                yield rows, weight, table
+        for level in np.unique([low[group], low[group] + 1]).tolist():
+            weight = np.where(low == level, 1 - share, np.where(low + 1 == level, share, 0.0))
+            rows = np.flatnonzero(group & (weight > 1e-6))
+            if rows.size:
+                key = _key(terms, family, float(RATIO_GRID**level), step, steps)
+                yield rows, weight[rows], shelf.table(key)
 
 
 def _steps_class(steps: float) -> int:

@@ -30,16 +30,18 @@ def _log_spaced(lowest: float, highest: float, count: int) -> tuple[float, ...]:
 class RegimeFamily:
     """The family's shape; all a table or a belief depends on, hashable so that both can be cached."""
 
-    stay_scales_s: tuple[float, ...] = _log_spaced(600.0, 200_000.0, 5)
-    """Scales of runs with spot: ten minutes to more than two days."""
-    away_scales_s: tuple[float, ...] = _log_spaced(600.0, 200_000.0, 5)
+    stay_scales_s: tuple[float, ...] = _log_spaced(900.0, 100_000.0, 5)
+    """Scales of runs with spot: a quarter of an hour to more than a day."""
+    away_scales_s: tuple[float, ...] = _log_spaced(900.0, 100_000.0, 5)
     """Scales of runs without."""
     decay: float = 0.0
     """How fast the hazard falls with age; 0 = it does not (a two-state Markov chain)."""
     floor: float = 0.1
     """The hazard never falls below this share of its first value."""
-    redraws_per_hour: float = 0.15
+    redraws_per_hour: float = 0.1
     """Rate at which an offer's regime is drawn anew."""
+    drifts_per_hour: float = 0.5
+    """Rate at which each scale moves to a neighbour on its grid."""
     rerun_share: float = 0.0
     """Chance that a new run has a scale drawn anew (the other kind's scale stays)."""
     rerun_spread: float = 2.0
@@ -125,20 +127,30 @@ class StepChain:
     """(2, A, K) chance that a run of that kind and age ends within the step."""
     age_on: Floats
     """(A,) chance to be in the next age class after a step that did not end the run."""
-    redraw: float
-    """Chance that the regime is drawn anew."""
-    prior: Floats
-    """(K,)"""
+    mix: Floats
+    """(K, K) regime before to regime after: drift, and now and then a draw from the prior."""
     rerun: Floats
     """(2, K, K) regime before to regime of the run that begins: [0] without spot, [1] with."""
 
 
 def step_chain(family: RegimeFamily, step_s: float) -> StepChain:
     """Return the chain over ``step_s`` seconds."""
+    redraw = float(-np.expm1(-family.redraws_per_hour * step_s / HOUR_S))
+    drift = float(-np.expm1(-family.drifts_per_hour * step_s / HOUR_S))
+    stays, aways = len(family.stay_scales_s), len(family.away_scales_s)
+    moved = np.kron(_to_neighbours(stays, drift), _to_neighbours(aways, drift))
     return StepChain(
         change=-np.expm1(-family.change_rates_per_s() * step_s),
         age_on=-np.expm1(-family.aging_rates_per_s() * step_s),
-        redraw=float(-np.expm1(-family.redraws_per_hour * step_s / HOUR_S)),
-        prior=family.prior(),
+        mix=(1 - redraw) * moved + redraw * family.prior(),
         rerun=np.stack([family.rerun_matrix(0), family.rerun_matrix(1)]),
     )
+
+
+def _to_neighbours(count: int, chance: float) -> Floats:
+    """(count, count) half the chance each way, staying at the ends."""
+    matrix = np.eye(count) * (1 - chance)
+    for index in range(count):
+        matrix[index, max(index - 1, 0)] += chance / 2
+        matrix[index, min(index + 1, count - 1)] += chance / 2
+    return matrix

@@ -5,6 +5,7 @@ unsaved work is lost as well, on-demand still ends the job in time from a fresh 
 Many jobs that share few on-demand machines: ``joint_on_demand`` tests all of them together.
 """
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ def must_be_on_demand(terms: SpotTerms, view: SpotView) -> Bools:
     rows = np.arange(len(view.held))
     held = np.maximum(view.held, 0)
     keeps = (view.held >= 0) & view.available[rows, held]
-    ends = view.pending_s + view.work_left_s / terms.work_rate[held] <= terms.tick_s + _ROUNDING_S
+    ends = view.pending_s + view.work_left_s / terms.rate_of(view.held) <= terms.tick_s + _ROUNDING_S
     return tight & ~(keeps & ends)
 
 
@@ -38,6 +39,75 @@ def latest_on_demand_start_s(terms: SpotTerms, view: SpotView) -> Floats:
     Later than that, waiting for spot is over; in the past, the net has called already.
     """
     return view.elapsed_s + slack_s(terms, view) - safety_reserve_s(terms) + terms.tick_s
+
+
+def joint_on_demand(
+    *,
+    needed_s: Floats,
+    deadline_left_s: Floats,
+    changeover_s: float,
+    on_demand_held: Bools,
+    slots: int,
+    tick_s: float,
+    lost_work_s: float = 0.0,
+) -> Bools:
+    """(J,) which jobs must be on on-demand in this tick, all jobs together on ``slots`` machines.
+
+    No forecast: assume that spot vanishes now and this tick's work is lost. If a schedule exists
+    that starts one tick later and ends every job in time, nobody must. Else the jobs that run in
+    the first tick of a schedule that starts now must; who follows it keeps it feasible. Schedules
+    are lists (by latest start, or by deadline), each job in one piece from a fresh change-over, so
+    they can be carried out as they are. When not even one that starts now exists, the jobs that
+    the list by latest start puts first are returned: the damage is least there.
+
+    Args:
+        needed_s: (J,) on-demand seconds each job still needs, without a change-over; 0 = done.
+        deadline_left_s: (J,) seconds to each deadline.
+        changeover_s: seconds of a start.
+        on_demand_held: (J,) jobs on on-demand now; they need no change-over if they stay.
+        slots: on-demand machines there may be at once.
+        tick_s: seconds between decisions.
+        lost_work_s: unsaved work that goes with a spot machine.
+
+    """
+    live = needed_s > 0
+    spot_loss_s = np.where(on_demand_held, 0.0, lost_work_s)
+    fresh_s = needed_s + changeover_s + spot_loss_s
+    if _listed(fresh_s, deadline_left_s - tick_s, live, slots, tick_s) is not None:
+        return np.zeros(len(needed_s), dtype=bool)
+    now_s = np.where(on_demand_held, needed_s, needed_s + changeover_s)
+    first = _listed(now_s, deadline_left_s, live, slots, tick_s)
+    if first is None:
+        latest = np.where(live, deadline_left_s - now_s, np.inf)
+        order = np.argsort(latest, kind="stable")[:slots]
+        first = np.zeros(len(needed_s), dtype=bool)
+        first[order] = live[order]
+    return first
+
+
+def _listed(
+    needed_s: Floats, deadline_left_s: Floats, live: Bools, slots: int, tick_s: float
+) -> Bools | None:
+    """(J,) who runs first in a list schedule that keeps all deadlines, ``None`` if none was found.
+
+    Machines change hands at ticks only.
+    """
+    for key in (deadline_left_s - needed_s, deadline_left_s):
+        order = np.flatnonzero(live)[np.argsort(key[live], kind="stable")]
+        free_at = [0.0] * slots
+        first = np.zeros(len(needed_s), dtype=bool)
+        for job in order.tolist():
+            if not slots:
+                return None
+            start_s = heapq.heappop(free_at)
+            end_s = start_s + float(needed_s[job])
+            if end_s > deadline_left_s[job] + _ROUNDING_S:
+                break
+            first[job] = start_s == 0.0
+            heapq.heappush(free_at, float(np.ceil(end_s / tick_s - 1e-9)) * tick_s)
+        else:
+            return first
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +161,7 @@ __all__ = [
     "RiskCap",
     "affordable_spot",
     "affordable_wait",
+    "joint_on_demand",
     "latest_on_demand_start_s",
     "must_be_on_demand",
     "safety_reserve_s",

@@ -99,7 +99,7 @@ def _bracket(grid: Floats, points: Floats) -> tuple[Ints, NDArray[np.float32]]:
     return low, share.astype(np.float32)
 
 
-def slack_grid(largest: float, *, fine: int = 14, growth: float = 1.13) -> Floats:
+def slack_grid(largest: float, *, fine: int = 14, growth: float = 1.16) -> Floats:
     """Steps of one near the net, where a step decides, then growing by ``growth``."""
     grid = [float(i) for i in range(fine + 1)]
     step = 1.0
@@ -113,7 +113,7 @@ def time_grid(largest: int) -> Ints:
     """Every step near the end, then ever fewer: far from it values are nearly straight lines."""
     grid, step = [0, 1], 1
     while grid[-1] < largest:
-        step = max(1, grid[-1] // 16)
+        step = max(1, grid[-1] // 10)
         grid.append(grid[-1] + step)
     grid[-1] = max(largest, grid[-2] + 1)
     return np.array(grid)
@@ -148,7 +148,7 @@ def build_table(key: TableKey) -> ValueTable:
     shape = (len(grid), len(levels), ages, regimes)
     change = chain.change.astype(np.float32)
     age_on = chain.age_on.astype(np.float32)[:, None]
-    redraw, prior = np.float32(chain.redraw), chain.prior.astype(np.float32)
+    mix = chain.mix.T.astype(np.float32)
     rerun = chain.rerun.astype(np.float32)
     huge = np.float32(1e9)
 
@@ -192,7 +192,7 @@ def build_table(key: TableKey) -> ValueTable:
         return result
 
     for step in range(1, int(times[-1]) + 1):
-        known = (1 - redraw) * now + redraw * (now @ prior)[..., None]
+        known = now @ mix
         stay = older(known)
         gone, back = change[1], change[0]
         lost = known[GONE_NONE][..., :1, :] @ rerun[0].T

@@ -37,13 +37,21 @@ class SpotTerms:
     deadline_s: Floats
     """(J,) seconds from the start of each job to its deadline."""
     work_rate: Floats
-    """(O,) seconds of work done per second on each spot offer."""
+    """(O,) or (J, O) seconds of work done per second on each spot offer."""
     lost_work_s: float = 0.0
     """Largest amount of unsaved work an interruption can cost (the save interval)."""
 
     def __post_init__(self) -> None:
         if not self.tick_s > 0 or not self.changeover_s >= 0 or not self.lost_work_s >= 0:
             raise ValueError("tick_s must be positive, changeover_s and lost_work_s not negative")
+
+    def rate_of(self, held: Ints) -> Floats:
+        """(J,) pace of what each job holds; 1 for on-demand and for nothing."""
+        offer = np.maximum(held, 0)
+        rates = self.work_rate
+        pace = rates[offer] if rates.ndim == 1 else rates[np.arange(len(held)), offer]
+        result: Floats = np.where(held >= 0, pace, 1.0)
+        return result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,7 +105,7 @@ def replay(
         held = choice.copy()
         running = active & (held != WAIT)
         on_spot = running & (held >= 0)
-        rate = np.where(on_spot, terms.work_rate[np.maximum(held, 0)], 1.0)
+        rate = terms.rate_of(held)
         price = np.where(on_spot, prices[rows, np.maximum(held, 0)], market.on_demand_usd_per_hour)
         waited = np.minimum(pending, tick_s)
         useful = np.where(running, np.minimum(tick_s - waited, work_left / rate), 0.0)
