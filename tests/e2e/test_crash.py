@@ -170,6 +170,37 @@ def run_to_end(directory: RunDirectory) -> RunDocument:
     return account
 
 
+def test_told_to_leave_it_leaves_everything_running_and_the_next_one_takes_over(
+    tmp_path: Path,
+) -> None:
+    run = a_run(tmp_path, steps=300)
+    begun = begin_run(tmp_path / "state", run, budget_usd=100.0, now_s=time.time())
+    pid = start_controller(begun.directory)
+    assert start_controller(begun.directory) == pid
+    reader = RunReader(begun.directory, RealClock())
+    wait_for(reader, lambda: any(job.steps_done > 30 for job in reader.state.jobs.values()))
+    os.kill(pid, signal.SIGTERM)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    reader.poll()
+    assert isinstance(reader._events[-1], ev.ControllerEnded)
+    assert reader.state.live_instances
+    assert _processes_under(begun.directory.root)
+    attempts = [job.attempt for job in reader.state.jobs.values()]
+    database = begun.directory.open_database()
+    assert database.lease() is None
+    database.close()
+    reader.close()
+    account = run_to_end(begun.directory)
+    assert account.state == "finished"
+    assert [job.steps_repeated for job in account.jobs] == [0, 0]
+    assert all(
+        job.attempts == before + job.moves + job.interruptions
+        for job, before in zip(account.jobs, attempts, strict=True)
+    )
+    assert not _processes_under(begun.directory.root)
+
+
 def test_a_changed_specification_is_refused_and_a_finished_run_put_aside(tmp_path: Path) -> None:
     run = a_run(tmp_path, steps=30)
     state_directory = tmp_path / "state"
