@@ -18,6 +18,7 @@ from cloudgavel.mechanism.guards.promises import (
 from cloudgavel.mechanism.guards.safety_net import (
     kept_on_demand,
     latest_on_demand_start_at_s,
+    machines_intended,
     stepping_s,
 )
 from cloudgavel.mechanism.packing import (
@@ -234,13 +235,8 @@ class _Assigner:
     # --- going -------------------------------------------------------------------------------
 
     def _intended(self, job: JobView) -> list[Machine]:
-        name = job.spec.name
         return [
-            each
-            for each in self._machines.values()
-            if each.usable
-            and (name in each.intended or each.machine_id in job.move_to)
-            and (each.machine_id not in job.instance_ids or job.stopping)
+            self._machines[each.instance_id] for each in machines_intended(self._situation, job)
         ]
 
     def _has_intended(self, job: JobView) -> bool:

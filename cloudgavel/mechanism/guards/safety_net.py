@@ -141,14 +141,25 @@ def kept_on_demand(situation: Situation, job: JobView) -> int | None:
 
 
 def machines_intended(situation: Situation, job: JobView) -> list[Instance]:
-    """Usable machines launched for the job where it is not yet, or on its way to."""
-    return [
+    """Usable machines launched for the job where it is not yet, or on its way to.
+
+    A machine keeps the names it was launched for: what is older than the place where the job runs
+    now has been left, and a job on its way somewhere goes there and nowhere else.
+    """
+    found = [
         each
         for each in situation.state.instances
         if each.usable
         and (job.spec.name in each.intended_jobs or each.instance_id in job.move_to)
         and (each.instance_id not in job.instance_ids or job.stopping)
     ]
+    on_its_way = [each for each in found if each.instance_id in job.move_to]
+    if on_its_way:
+        return on_its_way
+    if job.instance_ids and job.placed_at_s is not None:
+        since_s = job.placed_at_s
+        return [each for each in found if each.launched_at_s >= since_s]
+    return found
 
 
 def kept_finish_at_s(situation: Situation, job: JobView, column: int) -> float:

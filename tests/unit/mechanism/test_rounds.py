@@ -210,3 +210,19 @@ def test_the_digest_leaves_time_out_and_the_id_leaves_nothing_out() -> None:
     later = replace(state, now_s=NOW_S + 10, round_number=2)
     assert state.digest() == later.digest()
     assert decide(state, GreedyPolicy()).plan_id != decide(later, GreedyPolicy()).plan_id
+
+
+def test_a_machine_left_behind_does_not_call_its_job_back() -> None:
+    """A shared machine outlives the move of one of the jobs it was launched for."""
+    shared = an_instance(
+        an_offer(size=8, price=10.0), intended_jobs=("moved", "stayed"), launched_at_s=NOW_S - 7200
+    )
+    new = an_instance(SPOT, instance_id="i-2", intended_jobs=("moved",))
+    moved = on_machine(a_job("moved", steps=900_000), new)
+    stayed = on_machine(a_job("stayed", save_error="disk full"), shared)
+    plan = decide(a_state(moved, stayed, instances=(shared, new)), FixedPolicy("spot"))
+    assert not plan.actions
+    assert {each.job: each.instance_ids for each in plan.leases} == {
+        "moved": ("i-2",),
+        "stayed": ("i-1",),
+    }
