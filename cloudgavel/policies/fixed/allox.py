@@ -25,7 +25,7 @@ class AlloX(SharePolicy):
 
     name = "allox"
     summary = "least mean completion time by matching jobs to places in queues"
-    source = "Le et al., AlloX, EuroSys 2020, section 4"
+    source = "Le et al., AlloX, EuroSys 2020"
     unit = "s, sum of completion times from now"
     with_steps = True
 

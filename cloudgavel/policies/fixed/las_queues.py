@@ -22,7 +22,7 @@ class LasQueues(SharePolicy):
 
     name = "las_queues"
     summary = "baseline: least attained service first, in discrete queues, blind to types"
-    source = "Gu et al., Tiresias, NSDI 2019, section 3 (discretised two-dimensional LAS)"
+    source = "Gu et al., Tiresias, NSDI 2019 (discretised two-dimensional LAS)"
     unit = "jobs running"
 
     def __init__(

@@ -22,7 +22,7 @@ class RandomPacking(SharePolicy):
 
     name = "random_packing"
     summary = "baseline: random pairs on shared accelerators, bad ones dropped"
-    source = "Xiao et al., Gandiva, OSDI 2018, section 3.2 (packing by trial)"
+    source = "Xiao et al., Gandiva, OSDI 2018 (packing by trial)"
     unit = "normalised throughput of the least-served job"
 
     def __init__(self, *, seed: int = 0, agnostic: bool = False) -> None:
