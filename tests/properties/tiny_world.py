@@ -238,15 +238,6 @@ class World:
             replace(job, waits_for=tuple(each for each in job.waits_for if each not in finished))
             for job in jobs
         )
-        placed = {job.spec.name for job in jobs if job.instance_ids and not job.stopping}
-        for box in self.boxes.values():
-            here = {job.spec.name for job in jobs if box.instance.instance_id in job.instance_ids}
-            left = tuple(
-                name
-                for name in box.instance.intended_jobs
-                if name not in finished and not (name in placed and name in here)
-            )
-            box.instance = replace(box.instance, intended_jobs=left)
         self._move_prices(at_s)
         self.state = replace(
             self.state,
