@@ -1,6 +1,6 @@
 """What the policy's answer asks for in this round, and which running jobs it pays to move."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from cloudgavel.mechanism.guards.churn import is_worth_moving, may_be_moved
 from cloudgavel.mechanism.guards.promises import expected_way
 from cloudgavel.mechanism.guards.safety_net import machines_intended
+from cloudgavel.mechanism.packing import Machine, fits_on, machines_of
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.policies.allocation import Allocation, AllocationStatus
 
@@ -70,19 +71,21 @@ def worthwhile_moves(
     The policy must ask for the other column and not for the present one, and the move must pay;
     or the job misses its planned deadline (``aims``, at_s) where it is and meets it there.
     """
+    movable = {
+        name: here
+        for name, here in situation.held.items()
+        if name in wants
+        and here not in wants[name].columns
+        and may_be_moved(situation.job(name))
+        and not machines_intended(situation, situation.job(name))
+    }
+    machines = machines_of(situation).values()
     moves: dict[str, int] = {}
-    for name, here in situation.held.items():
-        want = wants.get(name)
-        if want is None or not want.columns:
-            continue
+    for name, here in movable.items():
         job = situation.job(name)
-        if not may_be_moved(job) or machines_intended(situation, job):
-            continue
-        if here in want.columns:
-            continue
         rent = situation.place_usd_per_hour(job)
         row = situation.row(name)
-        for to in want.columns:
+        for to in wants[name].columns:
             aim_at_s = aims.get(name)
             if not situation.columns[to].offers:
                 continue
@@ -95,7 +98,29 @@ def worthwhile_moves(
                     break
                 if there_s > left_s >= here_s:
                     continue
-            if is_worth_moving(situation, job, here, rent, to, situation.usd_per_hour(to)):
+            moving = sum(to in wants[each].columns for each in movable)
+            there = _rent_there(situation, machines, to, moving)
+            if is_worth_moving(situation, job, here, rent, to, there):
                 moves[name] = to
                 break
     return moves
+
+
+def _rent_there(
+    situation: Situation, machines: Iterable[Machine], column: int, moving: int
+) -> float:
+    """What a place in a column really costs a job that moves there, in USD per hour.
+
+    The plan counts a part of an instance at its part of the rent. That is so on a machine that
+    works already and has room; a new one is paid whole by the ``moving`` jobs that would fill it.
+    """
+    each = situation.columns[column]
+    used = each.accelerators_used
+    rooms = sum(
+        (machine.size - sum(len(indices) for indices in machine.seats.values())) // used
+        for machine in machines
+        if not machine.idle and fits_on(each, machine)
+    )
+    if each.seats > 1 and rooms >= moving:
+        return situation.usd_per_hour(column)
+    return each.alone_usd_per_hour / max(1, min(each.seats, moving))
