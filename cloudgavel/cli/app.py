@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("cloudgavel.cli.commands.watch:watch", "Attach the live view to a run"),
     "logs": ("cloudgavel.cli.commands.logs:logs", "What a job printed"),
     "down": ("cloudgavel.cli.commands.down:down", "Save every job and end every machine of a run"),
+    "check": (
+        "cloudgavel.cli.commands.check:check",
+        "Credentials, quotas, store: could a run start",
+    ),
     "prices": ("cloudgavel.cli.commands.prices:prices", "Offers and their prices, with their age"),
     "schema": ("cloudgavel.cli.commands.schema:schema", "JSON Schema of jobs.yaml for editors"),
 }

@@ -1,0 +1,163 @@
+"""``cloudgavel check``: whether a run could start; every line passes or says what to do."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudgavel.cli.options import chosen_output, output_options
+from cloudgavel.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from cloudgavel.documents.check import CheckLine
+    from cloudgavel.jobs.spec import CloudSpec
+    from cloudgavel.objects.store import ObjectStore
+    from cloudgavel.pricing.offer import Offer
+
+INSTANCE_PROFILE_VARIABLE = "CLOUDGAVEL_AWS_INSTANCE_PROFILE"
+
+
+@click.command(
+    "check", help="Whether a run could start: credentials, quotas, store. Rents nothing."
+)
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option(
+    "--provider", "providers", multiple=True, help="Look at this cloud, without a file; repeatable."
+)
+@click.option("--region", "regions", multiple=True, help="Only this region; repeatable.")
+@click.option("--store", "store_url", metavar="URL", help="The run's store; overrides the file's.")
+@output_options("text", "json")
+def check(
+    file: str | None,
+    providers: tuple[str, ...],
+    regions: tuple[str, ...],
+    store_url: str | None,
+    output: str,
+    as_json: bool,
+) -> int:
+    """Look at the clouds and the store of a jobs.yaml, or at those named.
+
+    Exit code 4 when a cloud refuses who we are, 1 when anything else failed.
+    """
+    from cloudgavel.cli.streams import answer, answer_json, text_width
+    from cloudgavel.documents.check import CheckDocument
+    from cloudgavel.documents.encode import iso_utc
+    from cloudgavel.pricing.bundled import bundled_catalog
+    from cloudgavel.runtime.real_clock import now_s
+    from cloudgavel.views.check import check_text
+
+    clouds, store_url, accelerators = _asked(file, providers, store_url)
+    offers = bundled_catalog().search(accelerators=accelerators)
+    lines: list[CheckLine] = []
+    for cloud in clouds:
+        lines += _checker(cloud.provider)(cloud, regions, offers)
+    if store_url is not None:
+        from cloudgavel.objects.open import open_store
+
+        lines += check_store(open_store(store_url))
+    document = CheckDocument(now=iso_utc(now_s()), lines=tuple(lines))
+    if chosen_output(output, as_json) == "json":
+        answer_json(document.to_json())
+    else:
+        answer(check_text(document, width=text_width()))
+    if any(line.subject == "credentials" for line in document.failed):
+        return ExitCode.CREDENTIALS
+    return ExitCode.FAILED if document.failed else ExitCode.DONE
+
+
+def check_store(store: "ObjectStore") -> "list[CheckLine]":
+    """Write, refuse to overwrite, compare-and-set, list, read and delete one small object."""
+    import uuid
+
+    from cloudgavel.documents.check import CheckLine, CheckStatus
+    from cloudgavel.errors import CloudgavelError
+
+    def line(status: CheckStatus, detail: str, hint: str | None = None) -> CheckLine:
+        return CheckLine(
+            provider="store", region=None, subject="store", status=status, detail=detail, hint=hint
+        )
+
+    key = f"check/{uuid.uuid4().hex}"
+    try:
+        first = store.put_if_absent(key, b"1")
+        second = store.put_if_absent(key, b"2")
+        seen = store.get_versioned(key)
+        swapped = store.put_if_version(key, b"3", seen.version)
+        stale = store.put_if_version(key, b"4", seen.version)
+        listed = [each.key for each in store.list("check/")]
+        store.delete(key)
+    except CloudgavelError as error:
+        hint = error.hints[0] if error.hints else None
+        return [line(CheckStatus.FAILED, f"{store.url}: {error.message}", hint)]
+    if not (first and not second and seen.data == b"1" and swapped and not stale):
+        return [
+            line(
+                CheckStatus.FAILED,
+                f"{store.url} does not keep conditional writes",
+                "checkpoints need a store that does: S3, Google Cloud Storage, or a directory",
+            )
+        ]
+    if key not in listed:
+        return [line(CheckStatus.FAILED, f"{store.url} does not list what was written")]
+    return [line(CheckStatus.PASSED, f"{store.url} reads, writes, lists and deletes")]
+
+
+Checker = Callable[["CloudSpec", Sequence[str], "Sequence[Offer]"], "list[CheckLine]"]
+
+
+def _checker(provider: str) -> Checker:
+    checkers: dict[str, Checker] = {"aws": _check_aws}
+    if provider not in checkers:
+        raise UsageError(
+            f"`{provider}` cannot be checked", hints=[f"it knows {', '.join(sorted(checkers))}"]
+        )
+    return checkers[provider]
+
+
+def _check_aws(
+    cloud: "CloudSpec", regions: Sequence[str], offers: "Sequence[Offer]"
+) -> "list[CheckLine]":
+    from cloudgavel.providers.aws.checks import check_aws
+    from cloudgavel.providers.aws.clients import AwsClients
+    from cloudgavel.providers.aws.provider import check_regions
+    from cloudgavel.runtime.real_clock import now_s
+
+    chosen = tuple(regions) or cloud.regions
+    if not chosen:
+        chosen = tuple(sorted({offer.region for offer in offers if offer.provider == "aws"}))
+    check_regions(chosen)
+    return check_aws(
+        AwsClients(),
+        regions=chosen,
+        offers=offers,
+        now_s=now_s,
+        instance_profile=os.environ.get(INSTANCE_PROFILE_VARIABLE),
+    )
+
+
+def _asked(
+    file: str | None, providers: tuple[str, ...], store_url: str | None
+) -> tuple[list["CloudSpec"], str | None, set[str] | None]:
+    """Return the clouds, the store and the accelerators to look at; ``None`` = no such filter."""
+    from cloudgavel.cli.spec_file import load_run
+    from cloudgavel.jobs.spec import CloudSpec
+
+    clouds: list[CloudSpec] = []
+    accelerators: set[str] | None = None
+    if file is not None:
+        run = load_run(file)
+        clouds = list(run.clouds)
+        store_url = store_url or run.store
+        accelerators = {each.accelerator for job in run.jobs for each in job.accelerators}
+    if providers:
+        named = {cloud.provider: cloud for cloud in clouds}
+        clouds = [named.get(name, CloudSpec(provider=name)) for name in providers]
+    if not clouds and store_url is None:
+        raise UsageError(
+            "there is nothing to check",
+            hints=[
+                "name a jobs.yaml that has `clouds`, or a cloud: `cloudgavel check --provider aws`"
+            ],
+        )
+    return clouds, store_url, accelerators
