@@ -227,29 +227,22 @@ def _undominated(
     calm = np.array([each.pool.interruption_rate_per_hour for each in columns])
     available = np.array([each.pool.availability_share for each in columns])
     spot = np.array([each.spot for each in columns])
-    kept = [index for index in range(len(columns)) if speed[:, index].any()]
-    for worse in list(kept):
-        if worse in held.values():
-            continue
-        for better in kept:
-            column = columns[better]
-            if better == worse or spot[better] != spot[worse] or not column.offers:
-                continue
-            if any(each.offer_id in limited for each in column.offers):
-                continue
-            pairs = (
-                (speed[:, worse], speed[:, better]),
-                (usd_per_step[:, better], usd_per_step[:, worse]),
-                (alone_per_step[:, better], alone_per_step[:, worse]),
-                (alone[better], alone[worse]),
-                (calm[better], calm[worse]),
-                (available[worse], available[better]),
-            )
-            if all(np.all(low <= high) for low, high in pairs):
-                same = all(np.all(low == high) for low, high in pairs)
-                if not same or better < worse:
-                    kept.remove(worse)
-                    break
+    used = speed.any(axis=0)
+    able = np.array(
+        [
+            bool(each.offers) and not any(offer.offer_id in limited for offer in each.offers)
+            for each in columns
+        ]
+    )
+    # as_good[i, j]: column i is at least as good as column j in everything.
+    as_good = spot[:, None] == spot[None, :]
+    for figure in (alone, calm, -available, *-speed, *usd_per_step, *alone_per_step):
+        as_good &= figure[:, None] <= figure[None, :]
+    earlier = np.tri(len(columns), k=-1, dtype=bool).T
+    beats = as_good & (~as_good.T | earlier) & (able & used)[:, None]
+    gone = beats.any(axis=0)
+    gone[list(held.values())] = False
+    kept = [int(index) for index in np.flatnonzero(used & ~gone)]
     if len(kept) <= MOST_COLUMNS:
         return kept
     best: set[int] = set(held.values())

@@ -149,15 +149,22 @@ class ClusterState:
     rules: ReserveRules = ReserveRules()
 
     def digest(self) -> str:
-        """Hash of all that matters but ``now_s`` and the round's number."""
+        """Hash of all that matters but ``now_s`` and the round's number.
+
+        Offers enter by id, price and risk: the rest of an offer follows from its id.
+        """
+        offers = ";".join(_offer_text(offer) for offer in self.offers)
         body = canonical_text(
             (
-                self.run_id, self.jobs, self.instances, self.offers, self.quotas, self.blocked,
-                self.budget_usd, self.spent_usd, self.max_usd_per_hour, self.best_effort,
-                self.stopping,
+                self.run_id, self.jobs, self.instances, self.quotas, self.blocked, self.budget_usd,
+                self.spent_usd, self.max_usd_per_hour, self.best_effort, self.stopping,
             )
         )  # fmt: skip
-        return hashlib.sha256(body.encode()).hexdigest()[:16]
+        return hashlib.sha256((body + offers).encode()).hexdigest()[:16]
+
+
+def _offer_text(offer: Offer) -> str:
+    return f"{offer.offer_id}={offer.price_usd_per_hour!r},{offer.interruption_rate_per_hour!r}"
 
 
 def canonical_text(value: object) -> str:
@@ -171,6 +178,11 @@ def canonical_text(value: object) -> str:
         return "<" + ",".join(sorted(canonical_text(each) for each in value)) + ">"
     if isinstance(value, (tuple, list)):
         return "(" + ",".join(canonical_text(each) for each in value) + ")"
+    if isinstance(value, JobSpec):
+        # Its mappings keep the order of the file: the same file, the same text.
+        return repr(value)
+    if isinstance(value, Offer):
+        return _offer_text(value)
     if is_dataclass(value) and not isinstance(value, type):
         named = (
             f"{each.name}={canonical_text(getattr(value, each.name))}" for each in fields(value)

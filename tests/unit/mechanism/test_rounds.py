@@ -226,3 +226,23 @@ def test_a_machine_left_behind_does_not_call_its_job_back() -> None:
         "moved": ("i-2",),
         "stayed": ("i-1",),
     }
+
+
+def test_a_job_is_not_moved_to_a_part_of_a_machine_that_nobody_shares() -> None:
+    here = an_instance(an_offer(spot=True, price=1.0))
+    big = an_offer(spot=True, size=4, price=3.0, instance_type="box.four")
+    job = on_machine(a_job(steps=3_600_000), here)
+    state = a_state(job, instances=(here,), offers=(here.offer, big), budget_usd=None)
+    assert not decide(state, FixedPolicy("four")).actions
+
+
+def test_jobs_that_fill_a_cheaper_machine_move_to_it_together() -> None:
+    small = an_offer(spot=True, price=2.0)
+    homes = [an_instance(small, instance_id=f"i-{number}") for number in range(4)]
+    jobs = [
+        on_machine(a_job(f"j{number}", steps=3_600_000), home) for number, home in enumerate(homes)
+    ]
+    big = an_offer(spot=True, size=4, price=3.0, instance_type="box.four")
+    state = a_state(*jobs, instances=tuple(homes), offers=(small, big), budget_usd=None)
+    (launch,) = of(decide(state, FixedPolicy("four")), Launch)
+    assert launch.offer_ids == (big.offer_id,) and len(launch.for_jobs) == 4
