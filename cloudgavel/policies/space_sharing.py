@@ -62,6 +62,16 @@ def solve_with_pairs(
         columns = joined(columns, new)
 
 
+def worthwhile_pairs(cluster: Cluster, program: ShareProgram, limit: int) -> Columns:
+    """Every undominated pair (scaled rates), or each job's best partners if there are too many."""
+    sharing = cluster.problem.sharing
+    if sharing is None or program.groups.kind is None:
+        return _all([])
+    pricer = _Pricer(program, sharing)
+    found = pricer.all_pairs(limit)
+    return pricer.best_partners() if found is None else found
+
+
 class _Pricer:
     """Finds the pairs that a program lacks; holds nothing larger than a block of pairs."""
 
