@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cloudgavel.objects.store import ObjectStore
     from cloudgavel.pricing.offer import Offer
 
-INSTANCE_PROFILE_VARIABLE = "CLOUDGAVEL_AWS_INSTANCE_PROFILE"
-
 
 @click.command(
     "check", help="Whether a run could start: credentials, quotas, store. Rents nothing."
@@ -118,6 +116,7 @@ def _checker(provider: str) -> Checker:
 def _check_aws(
     cloud: "CloudSpec", regions: Sequence[str], offers: "Sequence[Offer]"
 ) -> "list[CheckLine]":
+    from cloudgavel.providers.aws.assembly import INSTANCE_PROFILE_VARIABLE
     from cloudgavel.providers.aws.checks import check_aws
     from cloudgavel.providers.aws.clients import AwsClients
     from cloudgavel.providers.aws.provider import check_regions

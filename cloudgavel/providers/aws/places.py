@@ -70,14 +70,7 @@ class Places:
 
     def _look(self, region: str, now_s: float) -> Place:
         ec2 = self._clients.client("ec2", region)
-        zones = ec2.describe_availability_zones(
-            Filters=[{"Name": "state", "Values": ["available"]}]
-        )["AvailabilityZones"]
-        names = {
-            str(zone["ZoneId"]): str(zone["ZoneName"])
-            for zone in zones
-            if zone.get("State") == "available" and zone.get("OptInStatus") != "not-opted-in"
-        }
+        names = zone_name_by_id(self._clients, region)
         offered: set[tuple[str, str]] = set()
         types = sorted(self._types_by_region.get(region, ()))
         # Filtered, not named: a name that Amazon no longer knows fails a whole describe call.
@@ -94,3 +87,15 @@ class Places:
         return Place(
             region=region, zone_name_by_id=names, offered=frozenset(offered), seen_at_s=now_s
         )
+
+
+def zone_name_by_id(clients: AwsClients, region: str) -> dict[str, str]:
+    """Return the zones that the account may use in a region; boto3's errors pass."""
+    zones = clients.client("ec2", region).describe_availability_zones(
+        Filters=[{"Name": "state", "Values": ["available"]}]
+    )["AvailabilityZones"]
+    return {
+        str(zone["ZoneId"]): str(zone["ZoneName"])
+        for zone in zones
+        if zone.get("State") == "available" and zone.get("OptInStatus") != "not-opted-in"
+    }

@@ -18,6 +18,7 @@ from cloudgavel.pricing.interruption import HazardBelief, belief_around
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.pricing.sanity import check_offers
 from cloudgavel.providers.aws.clients import PRICE_LIST_REGION, AwsClients
+from cloudgavel.providers.aws.places import zone_name_by_id
 from cloudgavel.units import DAY_S, HOUR_S
 
 PRODUCT = "Linux/UNIX"
@@ -369,10 +370,13 @@ def read_catalog(
     known: Catalog,
     *,
     regions: Collection[str],
-    zone_id_by_name: Mapping[str, Mapping[str, str]],
     now_s: float,
 ) -> Catalog:
-    """Read price list and spot histories of the regions; boto3's errors pass."""
+    """Read price list and spot histories of the regions; boto3's errors pass.
+
+    What comes back holds only what was read, judged against ``known``: ``known.merge(it)`` is the
+    catalogue of today.
+    """
     types = {
         region: {
             offer.instance_type
@@ -393,7 +397,10 @@ def read_catalog(
             for region in sorted(regions)
             if types[region]
         },
-        zone_id_by_name=zone_id_by_name,
+        zone_id_by_name={
+            region: {name: zone_id for zone_id, name in zone_name_by_id(clients, region).items()}
+            for region in regions
+        },
         observed_at_s=now_s,
     )
 

@@ -149,14 +149,22 @@ class AwsProvider:
         return BIG_BOOT_S if slow else BOOT_S
 
     def quotas(self) -> Sequence[Quota]:
-        """Return the account's vCPU limits over the offers.
+        """Return the account's vCPU limits over the offers, and the settings' own limit.
 
         A region whose limits may not be read has none here: unknown is not zero. ``check`` says so.
         """
         limits = [
             limit for region in self._settings.regions for limit in self._region_limits(region)
         ]
-        return quotas_of(limits, self._offers.values())
+        quotas = quotas_of(limits, self._offers.values())
+        if self._settings.max_instances is None:
+            return quotas
+        own = Quota(
+            name="aws max_instances",
+            limit=float(self._settings.max_instances),
+            units_per_instance=dict.fromkeys(self._offers, 1.0),
+        )
+        return (own, *quotas)
 
     def launch(self, request: LaunchRequest) -> ListedInstance:
         """Rent one instance, or return the one that this very request already rented.
