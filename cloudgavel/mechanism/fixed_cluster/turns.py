@@ -1,0 +1,239 @@
+"""Who holds accelerators next: a maximum-weight b-matching on credits, then what is left over.
+
+The rule is that of ``cloudgavel.mechanism.credits`` (what is owed, times accelerators), on arrays
+of jobs instead of named units. With gangs of one size and no pairs the matching is a transport
+problem and exact; with mixed gangs or pairs it is greedy by what is owed per accelerator, improved
+by exchanging jobs of one size exactly, and ``exact`` asks the integer program instead. A gang that
+is owed most comes first in the greedy order, so small jobs cannot keep it waiting: what they take
+of its accelerators within a round, they give back at the end of it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloudgavel.mechanism.fixed_cluster.state import FixedClusterState, Standing
+from cloudgavel.policies.problem import FloatArray, IntArray
+
+NOTHING = 1e-9
+
+
+@dataclass(kw_only=True)
+class Turns:
+    """Pools by job (m), -1 = waits; the only mutable object of a decision, made inside it."""
+
+    pool: list[int]
+    partner: list[int]
+    extra: list[int]
+    free: list[int]
+    """Accelerators left by type."""
+
+
+def owed(state: FixedClusterState, standing: Standing) -> FloatArray:
+    """(U,) rounds each unit is owed at the end of the coming round; staying counts a little more.
+
+    A pair is owed what both jobs are: then serving the units with most keeps the sum of squares
+    of what jobs are owed from growing, whenever the shares can be realised at all.
+    """
+    due = state.credits + standing.time_share
+    value = due[standing.first, standing.pool]
+    stays = state.leases.pool[standing.first] == standing.pool
+    pairs = np.flatnonzero(standing.second >= 0)
+    if pairs.size:
+        value = value.copy()
+        other = standing.second[pairs]
+        value[pairs] += due[other, standing.pool[pairs]]
+        stays[pairs] &= state.leases.partner[standing.first[pairs]] == other
+    return value + state.stay_bonus * stays
+
+
+def take_turns(state: FixedClusterState, standing: Standing, *, exact: bool = False) -> Turns:
+    """Choose the units of a round that begins, nobody holding anything by right."""
+    count = len(state.jobs)
+    turns = Turns(
+        pool=[-1] * count,
+        partner=[-1] * count,
+        extra=[0] * count,
+        free=[kind.count for kind in state.cluster.types],
+    )
+    if not standing.first.size:
+        return turns
+    worth = owed(state, standing)
+    gangs = {state.jobs[row].gang_size for row in standing.first.tolist()}
+    if exact and (len(gangs) > 1 or (standing.second >= 0).any()):
+        _by_integer_program(state, standing, worth, turns)
+    elif len(gangs) == 1 and not (standing.second >= 0).any():
+        _exchange(state, standing, worth, turns, None, next(iter(gangs)))
+    else:
+        _greedy(state, standing, worth, turns)
+        if not (standing.second >= 0).any():
+            for size in sorted(gangs):
+                _exchange(state, standing, worth, turns, turns.pool[:], size)
+    return turns
+
+
+def _greedy(
+    state: FixedClusterState, standing: Standing, worth: FloatArray, turns: Turns
+) -> None:
+    gang = state.cluster.gang
+    per_accelerator = np.where(standing.second >= 0, worth * 0.5, worth)
+    order = np.lexsort((standing.pool, standing.first, -standing.share, -per_accelerator))
+    first, second, pool = standing.first.tolist(), standing.second.tolist(), standing.pool.tolist()
+    kinds = state.cluster.type_of_pool.tolist()
+    sizes = gang.tolist()
+    for unit in order.tolist():
+        if worth[unit] <= NOTHING:
+            break
+        row, other, at = first[unit], second[unit], pool[unit]
+        if turns.pool[row] >= 0 or (other >= 0 and turns.pool[other] >= 0):
+            continue
+        if turns.free[kinds[at]] < sizes[at]:
+            continue
+        turns.free[kinds[at]] -= sizes[at]
+        turns.pool[row] = at
+        if other >= 0:
+            turns.pool[other] = at
+            turns.partner[row], turns.partner[other] = other, row
+
+
+def _exchange(
+    state: FixedClusterState,
+    standing: Standing,
+    worth: FloatArray,
+    turns: Turns,
+    chosen: list[int] | None,
+    size: int,
+) -> None:
+    """Give the places of one gang size to its jobs so that most of what is owed is served.
+
+    The places are those ``chosen`` (and what is still free); ``None`` = all that the types hold.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    units = np.flatnonzero((state.cluster.gang[standing.pool] == size) & (worth > NOTHING))
+    if not units.size:
+        return
+    rows, row_of = np.unique(standing.first[units], return_inverse=True)
+    pools, pool_of = np.unique(standing.pool[units], return_inverse=True)
+    kinds = state.cluster.type_of_pool[pools]
+    room = np.array([turns.free[kind] // size for kind in kinds.tolist()])
+    if chosen is not None:
+        held = np.array([pool for pool in chosen if pool >= 0], dtype=np.int64)
+        own = held[state.cluster.gang[held] == size]
+        used = np.bincount(state.cluster.type_of_pool[own], minlength=len(turns.free))
+        room = room + used[kinds]
+        for kind, number in enumerate(used.tolist()):
+            turns.free[kind] += size * number
+    value = np.zeros((rows.size, pools.size))
+    value[row_of, pool_of] = worth[units]
+    # Two pools of one type (consolidated and spread) share its places: take the better of both.
+    types, first_of = np.unique(kinds, return_index=True)
+    best = np.zeros((rows.size, types.size))
+    which = np.zeros((rows.size, types.size), dtype=np.int64)
+    for number, kind in enumerate(types.tolist()):
+        own_pools = np.flatnonzero(kinds == kind)
+        which[:, number] = own_pools[value[:, own_pools].argmax(axis=1)]
+        best[:, number] = value[:, own_pools].max(axis=1)
+    room = np.minimum(room[first_of], rows.size)
+    if (best > NOTHING).sum() == rows.size and _fits(best, room):
+        taken, place_kind = np.nonzero(best > NOTHING)
+    else:
+        place = np.repeat(np.arange(types.size), room)
+        if not place.size:
+            return
+        taken, at = linear_sum_assignment(best[:, place], maximize=True)
+        place_kind = place[at]
+    for row in rows.tolist():
+        turns.pool[row] = -1
+    for job, number in zip(taken.tolist(), place_kind.tolist(), strict=True):
+        if best[job, number] > NOTHING:
+            turns.pool[int(rows[job])] = int(pools[which[job, number]])
+            turns.free[int(types[number])] -= size
+
+
+def _fits(best: FloatArray, room: IntArray) -> bool:
+    """Whether every job can have its only pool."""
+    return bool(((best > NOTHING).sum(axis=0) <= room).all())
+
+
+def _by_integer_program(
+    state: FixedClusterState, standing: Standing, worth: FloatArray, turns: Turns
+) -> None:
+    """Ask the exact b-matching of ``cloudgavel.mechanism.b_matching``."""
+    from cloudgavel.mechanism.b_matching import RoundRows, best_units
+
+    gang = state.cluster.gang
+    rows = RoundRows(
+        first=standing.first,
+        second=standing.second,
+        pool=standing.pool,
+        members=np.ones(len(state.jobs), dtype=np.int64),
+        gang=gang,
+        type_of_pool=state.cluster.type_of_pool,
+        accelerators=np.array(turns.free, dtype=np.int64),
+    )
+    value = np.maximum(worth, 0.0) * gang[standing.pool]
+    counts = best_units(rows, value, np.ones(worth.size, dtype=np.int64))
+    for unit in np.flatnonzero(counts).tolist():
+        row, other = int(standing.first[unit]), int(standing.second[unit])
+        at = int(standing.pool[unit])
+        turns.pool[row] = at
+        if other >= 0:
+            turns.pool[other] = at
+            turns.partner[row], turns.partner[other] = other, row
+        turns.free[int(state.cluster.type_of_pool[at])] -= int(gang[at])
+
+
+def keep_turns(state: FixedClusterState) -> Turns:
+    """The turns of a round that goes on: everybody keeps what is held."""
+    leases = state.leases
+    turns = Turns(
+        pool=leases.pool.tolist(),
+        partner=leases.partner.tolist(),
+        extra=leases.is_extra.tolist(),
+        free=[kind.count for kind in state.cluster.types],
+    )
+    for row, pool in enumerate(turns.pool):
+        if pool >= 0 and not (0 <= turns.partner[row] < row):
+            kind = int(state.cluster.type_of_pool[pool])
+            turns.free[kind] -= int(state.cluster.gang[pool])
+    return turns
+
+
+def claim_free(state: FixedClusterState, standing: Standing, turns: Turns) -> None:
+    """Within a round: what became free goes to waiting units with a share, most owed first."""
+    if not any(turns.free) or not standing.first.size:
+        return
+    _greedy(state, standing, owed(state, standing) + NOTHING, turns)
+
+
+def fill_idle(state: FixedClusterState, standing: Standing, turns: Turns) -> None:
+    """Give what no share claims to waiting jobs, each where it runs best of what is free.
+
+    Most owed first, then the longest waiting. It costs them no credit. A policy that does not
+    know types gets the pool with most left instead of the fastest.
+    """
+    if not any(turns.free):
+        return
+    waiting = [row for row, pool in enumerate(turns.pool) if pool < 0]
+    if not waiting:
+        return
+    usable = state.rate > 0
+    kinds = state.cluster.type_of_pool.tolist()
+    sizes = state.cluster.gang.tolist()
+    due = (state.credits + standing.time_share).sum(axis=1)
+    waiting.sort(key=lambda row: (-round(float(due[row]), 6), state.jobs[row].arrives_s, row))
+    for row in waiting:
+        best, found = 0.0, -1
+        for pool in np.flatnonzero(usable[row]).tolist():
+            if turns.free[kinds[pool]] < sizes[pool]:
+                continue
+            value = float(turns.free[kinds[pool]] if standing.blind else state.rate[row, pool])
+            if value > best:
+                best, found = value, pool
+        if found >= 0:
+            turns.pool[row] = found
+            turns.extra[row] = 1
+            turns.free[kinds[found]] -= sizes[found]
+            if not any(turns.free):
+                return

@@ -1,0 +1,166 @@
+"""Workloads and throughputs from files: the 2020 scheduler's formats, and CSV by column names."""
+
+import ast
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from cloudgavel.errors import UsageError
+from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
+from cloudgavel.simulator.workload import Workload, WorkloadJob, workload_of
+
+SPREAD_SUFFIX = "_unconsolidated"
+CSV_COLUMNS: Mapping[str, str] = {
+    "name": "job_id",
+    "kind": "job_type",
+    "gang_size": "scale_factor",
+    "total_steps": "total_steps",
+    "arrives_s": "arrival_s",
+    "duration_s": "duration_on_v100_s",
+    "slo_factor": "slo_factor",
+    "deadline_s": "deadline_s",
+    "weight": "weight",
+    "entity": "entity",
+}
+"""Field -> column of a generated workload; ``--columns`` replaces any of them."""
+
+
+def load_workload(path: Path, *, columns: Mapping[str, str] | None = None) -> Workload:
+    """Read a ``.trace`` (the 2020 scheduler's tab-separated jobs) or a ``.csv``.
+
+    Raises ``UsageError`` with the line for what cannot be read.
+    """
+    text = _text(path, "--workload")
+    if path.suffix == ".csv":
+        return _from_csv(path, text, {**CSV_COLUMNS, **(columns or {})})
+    return _from_trace(path, text)
+
+
+def load_throughputs(path: Path) -> ThroughputTable:
+    """Read the 2020 scheduler's ``simulation_throughputs.json``.
+
+    ``{type: {"('kind', gang)": {"null": alone, "('other', gang)": [mine, theirs]}}}``; a type
+    ending in ``_unconsolidated`` holds the figures of gangs spread over machines.
+    """
+    try:
+        content = json.loads(_text(path, "--throughputs"))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON", facts=[("reason", str(error))]) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a table of throughputs")
+    alone: dict[tuple[str, bool], dict[JobKind, float]] = {}
+    beside: dict[str, dict[tuple[JobKind, JobKind], float]] = {}
+    kinds: dict[str, JobKind] = {}
+
+    def kind_of(text: str) -> JobKind:
+        if text not in kinds:
+            try:
+                name, gang = ast.literal_eval(text)
+                kinds[text] = (str(name), int(gang))
+            except (ValueError, SyntaxError, TypeError) as error:
+                raise UsageError(f"{path}: `{text}` is not a kind and a gang size") from error
+        return kinds[text]
+
+    for type_name, rows in content.items():
+        spread = type_name.endswith(SPREAD_SUFFIX)
+        accelerator = type_name.removesuffix(SPREAD_SUFFIX)
+        own = alone.setdefault((accelerator, spread), {})
+        pairs = beside.setdefault(accelerator, {})
+        for row, cells in rows.items():
+            kind = kind_of(row)
+            for other, value in cells.items():
+                if other == "null":
+                    own[kind] = float(value)
+                elif not spread:
+                    pairs[kind, kind_of(other)] = float(value[0])
+                    pairs.setdefault((kind_of(other), kind), float(value[1]))
+    return ThroughputTable(alone=alone, beside=beside)
+
+
+def _text(path: Path, option: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{option}: cannot read {path}", facts=[("reason", str(error))]) from error
+
+
+def _from_trace(path: Path, text: str) -> Workload:
+    """Ten columns: kind, command, directory, flag, needs data, steps, gang, weight, SLO, arrival.
+
+    Older files have eight: kind, command, flag, needs data, steps, arrival, gang. Kinds may carry
+    the gang as ``(batch size 64)`` only; an SLO of -1 is none, else it is seconds after arrival.
+    """
+    jobs = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        cells = line.split("\t")
+        try:
+            if len(cells) == 7:
+                kind, steps, arrival, gang = cells[0], cells[4], cells[5], cells[6]
+                weight, slo = "1", "-1"
+            else:
+                kind, steps, gang, weight, slo, arrival = (cells[0], *cells[5:10])
+            deadline = float(slo)
+            jobs.append(
+                WorkloadJob(
+                    name=str(len(jobs)),
+                    kind=kind,
+                    gang_size=int(gang),
+                    total_steps=float(steps),
+                    arrives_s=float(arrival),
+                    weight=float(weight),
+                    deadline_s=float(arrival) + deadline if deadline > 0 else None,
+                )
+            )
+        except (IndexError, ValueError) as error:
+            raise UsageError(
+                f"{path}:{number} is not a job",
+                facts=[("reason", str(error))],
+                hints=["expected tab-separated: kind, command, ..., steps, gang, weight, SLO, time"],
+            ) from error
+    return workload_of(path.name, jobs)
+
+
+def _from_csv(path: Path, text: str, columns: Mapping[str, str]) -> Workload:
+    """Named columns; a deadline is ``deadline_s``, or arrival + ``slo_factor`` x duration."""
+    reader = csv.DictReader(text.splitlines())
+    there = reader.fieldnames or []
+    missing = [columns[field] for field in ("kind", "total_steps") if columns[field] not in there]
+    if missing:
+        raise UsageError(
+            f"{path} has no column {', '.join(missing)}",
+            facts=[("columns", ", ".join(there))],
+            hints=["name them with --columns kind=...,total_steps=..."],
+        )
+    jobs = []
+    for number, row in enumerate(reader, start=2):
+
+        def cell(field: str, row: Mapping[str, str | None] = row) -> str | None:
+            return row.get(columns[field]) or None
+
+        try:
+            arrives_s = float(cell("arrives_s") or 0.0)
+            deadline = cell("deadline_s")
+            deadline_s = None if deadline is None else float(deadline)
+            factor, duration = cell("slo_factor"), cell("duration_s")
+            if deadline_s is None and factor is not None and duration is not None:
+                deadline_s = arrives_s + float(factor) * float(duration)
+            jobs.append(
+                WorkloadJob(
+                    name=cell("name") or str(len(jobs)),
+                    kind=cell("kind") or "",
+                    gang_size=int(float(cell("gang_size") or 1)),
+                    total_steps=float(cell("total_steps") or "nan"),
+                    arrives_s=arrives_s,
+                    weight=float(cell("weight") or 1.0),
+                    deadline_s=deadline_s,
+                    entity=cell("entity"),
+                )
+            )
+        except ValueError as error:
+            raise UsageError(f"{path}:{number} is not a job", facts=[("reason", str(error))]) from (
+                error
+            )
+    return workload_of(path.name, jobs)
