@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Credentials, quotas, store: could a run start",
     ),
     "prices": ("cloudgavel.cli.commands.prices:prices", "Offers and their prices, with their age"),
+    "policies": ("cloudgavel.cli.commands.policies:policies", "Every policy, and its source"),
     "schema": ("cloudgavel.cli.commands.schema:schema", "JSON Schema of jobs.yaml for editors"),
 }
 

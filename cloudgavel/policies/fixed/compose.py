@@ -44,6 +44,8 @@ PAIR_LIMIT = 50_000
 class ComposedPolicy:
     """A policy made of terms and constraints; see ``maximise`` and ``minimise``."""
 
+    plans_for = "fixed cluster"
+
     def __init__(
         self,
         objective: Term,

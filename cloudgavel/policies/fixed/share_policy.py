@@ -36,6 +36,7 @@ class SharePolicy(ABC):
     summary: str
     source: str
     unit: str = ""
+    plans_for: str = "fixed cluster"
     with_steps: bool = False
     """Whether the formula needs finite steps."""
 
