@@ -118,7 +118,7 @@ def prices_of_limits(
     exact = int(cluster.able.sum()) <= EXACT_PRICES_UP_TO
     for number, limit in enumerate(cluster.limits):
         dual = float(duals[number])
-        if dual * limit.size <= WORTH_SHOWING_SHARE * abs(value):
+        if not (np.isfinite(dual) and dual * limit.size > WORTH_SHOWING_SHARE * abs(value)):
             continue
         down: float | None = dual
         up: float | None = dual

@@ -7,6 +7,10 @@ import numpy as np
 from cloudgavel.policies.problem import AllocationProblem, BoolArray, FloatArray, IntArray
 
 
+SMALLEST_STEPS = 1e-6
+"""A job with fewer steps left than this, but some, counts as having so many."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limit:
     """``sum_jr coefficient_r X_jr <= size``: accelerators of a type, a quota, a spend rate."""
@@ -199,6 +203,7 @@ def cluster_of(problem: AllocationProblem, *, with_steps: bool = False) -> Clust
         )
         whole = known * np.maximum(np.ceil(instances - 1e-9), 1.0)
         fits &= whole <= problem.max_usd_per_hour * (1 + 1e-9)
+    steps = np.where(steps > 0, np.maximum(steps, SMALLEST_STEPS), steps)
     usable = problem.feasible & fits[None, :]
     usable &= (steps > 0)[:, None] & (np.isfinite(weight) & (weight > 0))[:, None]
     if with_steps:
