@@ -60,7 +60,8 @@ def chain_windows(
                 release[row] = max(release[row], finish[earlier])
         finish[row] = release[row] + fastest_s[row]
     latest = deadline.copy()
-    stretch = np.where(finish > 0, deadline / np.where(finish > 0, finish, 1.0), np.inf)
+    known = (finish > 0) & np.isfinite(finish)
+    stretch = np.divide(deadline, finish, out=np.full_like(deadline, np.inf), where=known)
     for row in reversed(order):
         for earlier in before[row]:
             if np.isfinite(fastest_s[row]):

@@ -8,9 +8,10 @@ from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.policies.base import Policy
 from cloudgavel.pricing.catalog import Catalog
-from cloudgavel.pricing.market import ExpectedMarket, SeededMarket
+from cloudgavel.pricing.market import ExpectedMarket, Outages, PriceWalk, SeededMarket
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.runtime.loop import Decide
+from cloudgavel.units import HOUR_S
 
 
 def rehearsal_offers(run: RunSpec, catalog: Catalog) -> tuple[Offer, ...]:
@@ -45,12 +46,19 @@ def rehearsal_offers(run: RunSpec, catalog: Catalog) -> tuple[Offer, ...]:
     return tuple(sorted(priced, key=lambda offer: offer.offer_id))
 
 
-def rehearsal_market(run: RunSpec) -> SeededMarket:
-    """Return the market whose story the run's seed tells."""
+def rehearsal_market(run: RunSpec, start_at_s: float) -> SeededMarket:
+    """Return the market whose story the run's seed tells, from the run's start on.
+
+    Spot capacity runs out in a zone for half an hour about every eight hours, and spot prices
+    wander by a few per cent an hour.
+    """
     return SeededMarket(
         seed=run.rehearsal.seed,
         interruptions_per_hour=run.rehearsal.interruptions_per_hour,
         boot_delay_s=run.rehearsal.boot_s,
+        outages=Outages(mean_gap_s=8 * HOUR_S, mean_outage_s=HOUR_S / 2),
+        price_walk=PriceWalk(step_s=HOUR_S, volatility=0.08),
+        origin_s=start_at_s,
     )
 
 

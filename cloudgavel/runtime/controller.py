@@ -95,7 +95,7 @@ def _control(
         run_id=state.run_id,
         store_url=store_url,
         offers=rehearsal_offers(run, bundled_catalog()),
-        market=rehearsal_market(run),
+        market=rehearsal_market(run, state.created_at_s),
         start_at_s=state.created_at_s,
         agent_command=(sys.executable, "-m", "cloudgavel.agent"),
         clock=clock,

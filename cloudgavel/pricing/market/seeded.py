@@ -82,6 +82,8 @@ class SeededMarket:
     boot_delay_s: float | None = None
     outages: Outages | None = None
     price_walk: PriceWalk | None = None
+    origin_s: float = 0.0
+    """Instant at which the story begins: outages and steps of the walk count from it."""
 
     def __post_init__(self) -> None:
         check_options(self.interruptions_per_hour, self.boot_delay_s)
@@ -91,7 +93,7 @@ class SeededMarket:
         price, walk = offer.price_usd_per_hour, self.price_walk
         if price is None or walk is None or offer.capacity_type is not CapacityType.SPOT:
             return price
-        step = walk.step_at(at_s)
+        step = walk.step_at(at_s - self.origin_s)
         total = 0.0
         for octave in range(_WALK_OCTAVES):
             uniform = self._uniform("price", offer.offer_id, octave, step >> octave)
@@ -108,7 +110,7 @@ class SeededMarket:
             or offer.capacity_type is not CapacityType.SPOT
         ):
             return None
-        return (walk.step_at(after_s) + 1) * walk.step_s
+        return self.origin_s + (walk.step_at(after_s - self.origin_s) + 1) * walk.step_s
 
     def capacity_available(self, offer: Offer, at_s: float) -> bool:
         """False within an outage ``[start, end)``, for spot."""
@@ -156,7 +158,7 @@ class SeededMarket:
         return math.floor((at_s - self._phase_s(offer, outages)) / outages.window_s)
 
     def _phase_s(self, offer: Offer, outages: Outages) -> float:
-        return self._uniform("phase", offer.offer_id) * outages.window_s
+        return self.origin_s + self._uniform("phase", offer.offer_id) * outages.window_s
 
     def _outage(self, offer: Offer, window: int, outages: Outages) -> tuple[float, float]:
         """Start and end of the outage of one window; it lies within the window."""
