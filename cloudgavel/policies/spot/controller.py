@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloudgavel.policies.spot.belief import Outlook, first_belief, outlook, seen
-from cloudgavel.policies.spot.decision import SpotOpinion, judge
+from cloudgavel.policies.spot.decision import SpotOpinion, judge, switch_chances
 from cloudgavel.policies.spot.regimes import RegimeFamily, step_chain
 from cloudgavel.policies.spot.safety import RiskCap
 from cloudgavel.policies.spot.tables import TableShelf
@@ -48,6 +48,7 @@ class SpotUnderDeadline:
         self._offers: Outlook | None = None
         self._ratio_sum: Floats | None = None
         self._steps = 0
+        self._switch_sum, self._switch_count = 0.0, 0
         self._cap_usd: Floats | None = None
         self.opinion: SpotOpinion | None = None
         """Why the last answer was given."""
@@ -65,12 +66,17 @@ class SpotUnderDeadline:
             if several and self._offers is not None
             else (1 - self._market.loss_chance())[:, None]
         )
+        if several:
+            there = view.available.any(axis=1)
+            self._switch_sum += float(switch_chances(view.available, offer_return).sum())
+            self._switch_count += int(there.sum())
         self.opinion = judge(
             self._terms,
             view,
             market=self._market,
             offer_return=offer_return,
             table_ratio=self._ratio_sum / self._steps,
+            switch_chance=self._switch_sum / max(1, self._switch_count),
             cap_usd=self._cap_usd,
             family=self._family,
             shelf=self._shelf,

@@ -48,6 +48,8 @@ LONGEST_STEPS = 700
 RATIO_GRID = 1.25
 """Spacing of the tables' price ratios; values between two are interpolated, so that moving prices
 and shadow prices need no new tables."""
+SWITCH_GRID = (0.0, 0.01, 0.03, 0.06, 0.12, 0.25)
+"""Chances per tick of a switch between offers for which there are tables; the nearest is taken."""
 RATIO_RANGE = (0.03, 1.5)
 """Price ratios outside are taken at the nearest end for what comes after this step."""
 
@@ -79,6 +81,7 @@ def judge(
     market: Outlook,
     offer_return: Floats,
     table_ratio: Floats,
+    switch_chance: float = 0.0,
     cap_usd: Floats,
     family: RegimeFamily,
     shelf: TableShelf,
@@ -91,6 +94,8 @@ def judge(
         market: (J, A, K) outlook of "is any offer there".
         offer_return: (J, O) chance that each offer is there in the next step.
         table_ratio: (J,) expected spot price per work over the on-demand price, in the long run.
+        switch_chance: how often per tick, in the long run, a held machine is lost while another
+            offer is there.
         cap_usd: (J,) most each job may cost in all.
         family: the regimes that belief and tables share.
         shelf: where tables come from.
@@ -127,15 +132,12 @@ def judge(
         any_there = next_any
         other_there = np.zeros((jobs, 1))
     else:
-        absent = 1 - offer_return
-        any_there = 1 - absent.prod(axis=1)
-        other_there = 1 - np.stack(
-            [np.delete(absent, index, axis=1).prod(axis=1) for index in range(offers)], axis=1
-        )
+        any_there = 1 - (1 - offer_return).prod(axis=1)
+        other_there = others_there(offer_return)
 
     wait_usd, on_demand_usd = np.zeros(jobs), on_demand_cost.copy()
     spot_usd = spot_cost.copy()
-    for rows, share, table in _tables(terms, table_ratio, family, shelf):
+    for rows, share, table in _tables(terms, table_ratio, switch_chance, family, shelf):
         scale = price[rows] / HOUR_S * table.key.step_s
 
         def value(
@@ -206,6 +208,23 @@ def judge(
     )
 
 
+def others_there(offer_return: Floats) -> Floats:
+    """(J, O) chance that at least one other offer is there in the next step."""
+    absent = 1 - offer_return
+    return 1 - np.stack(
+        [np.delete(absent, index, axis=1).prod(axis=1) for index in range(absent.shape[1])], axis=1
+    )
+
+
+def switch_chances(available: Bools, offer_return: Floats) -> Floats:
+    """(J,) chance that the safest offer now there is lost while another is there; 0 if none is."""
+    lost = (1 - offer_return) * others_there(offer_return)
+    safest = np.where(available, 1 - offer_return, np.inf).argmin(axis=1)
+    chosen = lost[np.arange(len(lost)), safest]
+    result: Floats = np.where(available.any(axis=1), chosen, 0.0)
+    return result
+
+
 def _effective_prices(view: SpotView) -> tuple[Floats, Floats]:
     """(J,) and (J, O) prices with the shadow prices on top, on-demand kept above nothing."""
     price, spot_price = view.on_demand_usd_per_hour, view.spot_usd_per_hour
@@ -225,7 +244,11 @@ def table_step_s(terms: SpotTerms, deadline_s: float) -> float:
 
 
 def _tables(
-    terms: SpotTerms, ratios: Floats, family: RegimeFamily, shelf: TableShelf
+    terms: SpotTerms,
+    ratios: Floats,
+    switch_chance: float,
+    family: RegimeFamily,
+    shelf: TableShelf,
 ) -> Iterator[tuple[Ints, Floats, ValueTable]]:
     """Yield rows, the share of the table in their values, the table; shares of a row sum to 1."""
     steps_s = np.array([table_step_s(terms, value) for value in np.unique(terms.deadline_s).tolist()])
@@ -243,7 +266,8 @@ def _tables(
             weight = np.where(low == level, 1 - share, np.where(low + 1 == level, share, 0.0))
             rows = np.flatnonzero(group & (weight > 1e-6))
             if rows.size:
-                key = _key(terms, family, float(RATIO_GRID**level), step, steps)
+                ratio = float(RATIO_GRID**level)
+                key = _key(terms, family, ratio, step, steps, switch_chance)
                 yield rows, weight[rows], shelf.table(key)
 
 
@@ -253,8 +277,14 @@ def _steps_class(steps: float) -> int:
 
 
 def _key(
-    terms: SpotTerms, family: RegimeFamily, ratio: float, step_s: float, steps: int
+    terms: SpotTerms,
+    family: RegimeFamily,
+    ratio: float,
+    step_s: float,
+    steps: int,
+    switch_chance: float,
 ) -> TableKey:
+    chance = min(SWITCH_GRID, key=lambda value: abs(value - switch_chance))
     return TableKey(
         family=family,
         price_ratio=round(ratio, 6),
@@ -262,4 +292,5 @@ def _key(
         step_s=step_s,
         steps=steps,
         slack_steps=float(steps),
+        switch_chance=round(1 - (1 - chance) ** (step_s / terms.tick_s), 9),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from cloudgavel.policies.spot.belief import Outlook, first_belief, outlook, seen
 from cloudgavel.policies.spot.controller import GENERIC_FAMILY
-from cloudgavel.policies.spot.decision import judge
+from cloudgavel.policies.spot.decision import judge, switch_chances
 from cloudgavel.policies.spot.regimes import RegimeFamily, StepChain, step_chain
 from cloudgavel.policies.spot.safety import RiskCap, joint_on_demand
 from cloudgavel.policies.spot.tables import TableShelf
@@ -313,6 +313,7 @@ def _decide_batch(
         ),
         offer_return=returns,
         table_ratio=per_work / np.maximum(fall_price + fall_extra, 1e-9),
+        switch_chance=float(switch_chances(available, returns).mean()) if width > 1 else 0.0,
         cap_usd=cap.usd(terms, fall_price),
         family=family,
         shelf=shelf,

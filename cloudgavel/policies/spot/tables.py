@@ -41,6 +41,8 @@ class TableKey:
     """Largest time left."""
     slack_steps: float
     """Largest slack."""
+    switch_chance: float = 0.0
+    """Chance per step that the machine held is lost while another offer is there: several zones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +90,7 @@ class ValueTable:
         return total
 
 
-ALLOWANCES = (0.0, 1.0, 2.0, 3.0, 4.5, 7.0)
+ALLOWANCES = (0.0, 1.0, 2.0, 3.5, 7.0)
 """In change-overs; fine where one more start decides."""
 
 
@@ -99,7 +101,7 @@ def _bracket(grid: Floats, points: Floats) -> tuple[Ints, NDArray[np.float32]]:
     return low, share.astype(np.float32)
 
 
-def slack_grid(largest: float, *, fine: int = 14, growth: float = 1.16) -> Floats:
+def slack_grid(largest: float, *, fine: int = 14, growth: float = 1.18) -> Floats:
     """Steps of one near the net, where a step decides, then growing by ``growth``."""
     grid = [float(i) for i in range(fine + 1)]
     step = 1.0
@@ -150,7 +152,7 @@ def build_table(key: TableKey) -> ValueTable:
     age_on = chain.age_on.astype(np.float32)[:, None]
     mix = chain.mix.T.astype(np.float32)
     rerun = chain.rerun.astype(np.float32)
-    huge = np.float32(1e9)
+    huge, switch = np.float32(1e9), np.float32(key.switch_chance)
 
     def slack_read(by: float) -> NDArray[np.float32]:
         return _shift_matrix(grid, by)
@@ -192,27 +194,29 @@ def build_table(key: TableKey) -> ValueTable:
         return result
 
     for step in range(1, int(times[-1]) + 1):
-        known = now @ mix
-        stay = older(known)
+        stay = older(now)
         gone, back = change[1], change[0]
-        lost = known[GONE_NONE][..., :1, :] @ rerun[0].T
-        idle_up = (1 - gone) * stay[SPOT_NONE] + gone * lost
-        od_up = (1 - gone) * stay[SPOT_ON_DEMAND] + gone * (
-            known[GONE_ON_DEMAND][..., :1, :] @ rerun[0].T
-        )
-        held_up = (1 - gone) * stay[SPOT_HELD]
-        idle_down = (1 - back) * stay[GONE_NONE] + back * (known[SPOT_NONE][..., :1, :] @ rerun[1].T)
-        od_down = (1 - back) * stay[GONE_ON_DEMAND] + back * (
-            known[SPOT_ON_DEMAND][..., :1, :] @ rerun[1].T
-        )
+        lost = gone * (now[GONE_NONE][..., :1, :] @ rerun[0].T)
+        lost_od = gone * (now[GONE_ON_DEMAND][..., :1, :] @ rerun[0].T)
+        found = back * (now[SPOT_NONE][..., :1, :] @ rerun[1].T)
+        found_od = back * (now[SPOT_ON_DEMAND][..., :1, :] @ rerun[1].T)
+        held = stay[SPOT_HELD]
+        if switch:
+            held = (1 - switch) * held + switch * stay[SPOT_NONE]
+        # The regime moves first, then the run ends or not: the filter's order.
+        lost_up, held_up = lost @ mix, ((1 - gone) * held) @ mix
+        idle_up = ((1 - gone) * stay[SPOT_NONE]) @ mix + lost_up
+        od_up = ((1 - gone) * stay[SPOT_ON_DEMAND] + lost_od) @ mix
+        idle_down = ((1 - back) * stay[GONE_NONE] + found) @ mix
+        od_down = ((1 - back) * stay[GONE_ON_DEMAND] + found_od) @ mix
         work = (step - slack_left).astype(np.float32)
         run_cost = np.clip(work, 0.0, 1.0)
         start_cost = np.clip(work + np.float32(changeover), 0.0, 1.0)
-        spot_keep = price * run_cost + read(whole, earn, held_up + gone * lost)
+        spot_keep = price * run_cost + read(whole, earn, held_up + lost_up)
         spot_start = (
             price * start_cost
             + read(start_slack, start_spot, held_up)
-            + gone * read(lost_slack, lost_spot, lost)
+            + read(lost_slack, lost_spot, lost_up)
         )
         wait_up = np.where(may_wait, read(wait_slack, even, idle_up), huge)
         wait_down = np.where(may_wait, read(wait_slack, even, idle_down), huge)
