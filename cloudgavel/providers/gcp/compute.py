@@ -171,14 +171,13 @@ class Machines:
                 return None
             raise
 
-    def delete(self, zone: str, name: str, *, request_id: str) -> str | None:
-        """Ask for the end of a machine and return the operation; ``None`` = already gone."""
-        request = {
-            "project": self._settings.project,
-            "zone": zone,
-            "instance": name,
-            "request_id": request_id,
-        }
+    def delete(self, zone: str, name: str) -> str | None:
+        """Ask for the end of a machine and return the operation; ``None`` = already gone.
+
+        Without a request id: a repeat of one is answered with the first call's outcome, a failed
+        one too.
+        """
+        request = {"project": self._settings.project, "zone": zone, "instance": name}
         try:
             return str(self._clients.call("compute.instances", "delete_unary", request).name)
         except Exception as error:

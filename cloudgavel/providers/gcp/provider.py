@@ -45,7 +45,6 @@ from cloudgavel.providers.gcp.tpu import Slices
 from cloudgavel.providers.gcp.translate import (
     TPU_PREFIX,
     GcpMachine,
-    deletion_id,
     host_and_gpus,
     instance_body,
     instance_name,
@@ -76,8 +75,6 @@ class _Known:
     is_tpu: bool
     launched_here_at_s: float | None = None
     """Our clock at the launch; ``None`` = launched by an earlier process."""
-    created_at_s: float | None = None
-    """Google's clock."""
     asked_to_end_at_s: float | None = None
     deletion: str | None = None
     """The operation that deletes it."""
@@ -294,11 +291,11 @@ class GcpProvider:
         try:
             if known is None:
                 for machine in self._anywhere(instance_id):
-                    self._delete(machine.zone, instance_id, machine.is_tpu, machine.created_at_s)
+                    self._delete(machine.zone, instance_id, is_tpu=machine.is_tpu)
                 return
             if known.listed.state is MachineState.TERMINATED:
                 return
-            deletion = self._delete(known.zone, instance_id, known.is_tpu, known.created_at_s)
+            deletion = self._delete(known.zone, instance_id, is_tpu=known.is_tpu)
         except Exception as error:
             raise call_failed(error, f"end {instance_id}") from error
         with self._lock:
@@ -342,9 +339,9 @@ class GcpProvider:
         self._refuse(validate.node_problems(body, name=name, offer=offer), offer)
         with self._lock:
             known = self._known.get(name)
-        if known is not None and known.listed.state is MachineState.TERMINATED:
-            # Its token was used: it is not rented a second time.
-            return Created(machine=None, existed=True)
+        if known is not None:
+            # Its token was used: whatever became of it, it is not rented a second time.
+            return Created(machine=self._slices.get(offer.zone, name), existed=True)
         # Preempted slices still hold their names, and their part of the quota.
         for machine in self._slices.of_run(request.run_id, {offer.zone}).machines:
             if machine.state is MachineState.TERMINATED and machine.instance_id != name:
@@ -496,7 +493,6 @@ class GcpProvider:
         before = known.listed
         if before.state is MachineState.TERMINATED:
             return before
-        known.created_at_s = machine.created_at_s
         state, notice_ends_at_s, reason, ended_at_s = machine.state, None, None, None
         if state is MachineState.TERMINATED:
             reason, traced_at_s = self._why(machine.instance_id, known, now_s, stories, machine)
@@ -546,8 +542,9 @@ class GcpProvider:
         if known.is_tpu:
             if machine is not None and machine.status in ("PREEMPTED", "SUSPENDING", "SUSPENDED"):
                 return EndReason.INTERRUPTED, None
-            asked = known.asked_to_end_at_s is not None
-            return EndReason.REQUESTED if asked else EndReason.VANISHED, None
+            if known.asked_to_end_at_s is not None:
+                return EndReason.REQUESTED, self._deleted_at_s(known)
+            return EndReason.VANISHED, None
         endings = self._endings(known.zone, instance_id, stories)
         taken_at_s = preempted_at_s(endings)
         asked_at_s = known.asked_to_end_at_s
@@ -572,6 +569,8 @@ class GcpProvider:
         if known.deletion is None:
             return None
         try:
+            if known.is_tpu:
+                return self._slices.done_at_s(known.deletion)
             return self._machines.done_at_s(known.zone, known.deletion)
         except Exception as error:
             log.warning("%s", call_failed(error, f"look at {known.deletion}").message)
@@ -627,15 +626,10 @@ class GcpProvider:
 
     # -- ending -----------------------------------------------------------------------------
 
-    def _delete(
-        self, zone: str, instance_id: str, is_tpu: bool, created_at_s: float | None
-    ) -> str | None:
+    def _delete(self, zone: str, instance_id: str, *, is_tpu: bool) -> str | None:
         if is_tpu:
-            self._slices.delete(zone, instance_id)
-            return None
-        return self._machines.delete(
-            zone, instance_id, request_id=deletion_id(instance_id, created_at_s)
-        )
+            return self._slices.delete(zone, instance_id)
+        return self._machines.delete(zone, instance_id)
 
     def _anywhere(self, instance_id: str) -> list[GcpMachine]:
         """Find a machine of an earlier process by its name, in all zones."""
@@ -649,9 +643,7 @@ class GcpProvider:
             if machine.state is not MachineState.TERMINATED:
                 continue
             try:
-                self._delete(
-                    machine.zone, machine.instance_id, machine.is_tpu, machine.created_at_s
-                )
+                self._delete(machine.zone, machine.instance_id, is_tpu=machine.is_tpu)
             except Exception as error:
                 log.warning("%s", call_failed(error, f"clear away {machine.instance_id}").message)
 

@@ -10,7 +10,7 @@ from cloudgavel.providers.gcp.compute import Listing, Machines
 from cloudgavel.providers.gcp.failures import call_failed
 from cloudgavel.providers.gcp.settings import AgentSource, GcpSettings
 from cloudgavel.providers.gcp.tpu import Slices
-from cloudgavel.providers.gcp.translate import GcpMachine, deletion_id
+from cloudgavel.providers.gcp.translate import GcpMachine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +82,7 @@ def end_tagged(clients: GcpClients, project: str, machines: Iterable[GcpMachine]
             if each.is_tpu:
                 slices.delete(each.zone, each.instance_id)
             else:
-                token = deletion_id(each.instance_id, each.created_at_s)
-                vms.delete(each.zone, each.instance_id, request_id=token)
+                vms.delete(each.zone, each.instance_id)
         except Exception as error:
             failed[each.instance_id] = call_failed(error, f"end {each.instance_id}").message
 

@@ -22,6 +22,7 @@ from cloudgavel.providers.gcp.settings import GcpSettings
 from cloudgavel.providers.gcp.translate import (
     GcpMachine,
     is_of_run,
+    proto_instant,
     queued_body,
     read_node,
     read_queued,
@@ -96,18 +97,29 @@ class Slices:
         node = self._found("get_node", f"{self._parent(zone)}/nodes/{name}")
         if node is not None:
             return read_node(node)
-        queued = self._found("get_queued_resource", f"{self._parent(zone)}/queuedResources/{name}")
-        return None if queued is None else read_queued(queued)
+        return self._queued(zone, name)
 
-    def delete(self, zone: str, name: str) -> bool:
-        """Ask for the end of a slice and of the queued resource of its name; ``False`` = gone."""
-        # With force the resource's node goes too; without a resource there is only the node.
-        if self._deleted(
-            "delete_queued_resource",
-            {"name": f"{self._parent(zone)}/queuedResources/{name}", "force": True},
-        ):
-            return True
-        return self._deleted("delete_node", {"name": f"{self._parent(zone)}/nodes/{name}"})
+    def delete(self, zone: str, name: str) -> str | None:
+        """Ask for the end of a slice and of the queued resource of its name.
+
+        Returns the operation; ``None`` = already gone. With force the resource's node goes too;
+        without a resource there is only the node.
+        """
+        resource = f"{self._parent(zone)}/queuedResources/{name}"
+        node = f"{self._parent(zone)}/nodes/{name}"
+        return self._deleted(
+            "delete_queued_resource", {"name": resource, "force": True}
+        ) or self._deleted("delete_node", {"name": node})
+
+    def done_at_s(self, operation: str) -> float | None:
+        """When a deletion was done; ``None`` if it is not, or is forgotten."""
+        from google.cloud import tpu_v2
+
+        found = self._found("get_operation", operation)
+        if found is None or not found.done:
+            return None
+        end = tpu_v2.OperationMetadata.deserialize(found.metadata.value).end_time
+        return proto_instant(end)
 
     # -- creating ---------------------------------------------------------------------------
 
@@ -154,11 +166,11 @@ class Slices:
             if not already_exists(error):
                 raise
         for pause_s in self._looks(wait_s):
-            machine = self.get(zone, name)
-            if machine is None or machine.state is MachineState.TERMINATED:
+            waiting = self._queued(zone, name)
+            if waiting is None or waiting.state is MachineState.TERMINATED:
                 break
-            if machine.status not in _QUEUE_STILL_WAITS:
-                return Created(machine=machine, existed=False)
+            if waiting.status not in _QUEUE_STILL_WAITS:
+                return Created(machine=self.get(zone, name), existed=False)
             if pause_s is not None:
                 self._pause(pause_s)
         # Taken back, or it would be granted, and billed, when nobody waits for it any more.
@@ -190,6 +202,10 @@ class Slices:
 
     # -- calls ------------------------------------------------------------------------------
 
+    def _queued(self, zone: str, name: str) -> GcpMachine | None:
+        found = self._found("get_queued_resource", f"{self._parent(zone)}/queuedResources/{name}")
+        return None if found is None else read_queued(found)
+
     def _parent(self, zone: str) -> str:
         return f"projects/{self._settings.project}/locations/{zone}"
 
@@ -201,14 +217,13 @@ class Slices:
                 return None
             raise
 
-    def _deleted(self, operation: str, request: Mapping[str, Any]) -> bool:
+    def _deleted(self, operation: str, request: Mapping[str, Any]) -> str | None:
         try:
-            self._clients.call("tpu", operation, request)
+            return str(self._clients.call("tpu", operation, request).operation.name)
         except Exception as error:
             if is_gone(error):
-                return False
+                return None
             raise
-        return True
 
 
 def _silent_zone(location: str) -> str:

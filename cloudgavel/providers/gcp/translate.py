@@ -137,12 +137,6 @@ def request_id(request: LaunchRequest) -> str:
     return str(uuid.UUID(bytes=_digest(request, 16), version=4))
 
 
-def deletion_id(name: str, created_at_s: float | None) -> str:
-    """Idempotency token of a deletion of this very machine."""
-    text = f"{name}\n{created_at_s}"
-    return str(uuid.UUID(bytes=hashlib.blake2b(text.encode(), digest_size=16).digest(), version=4))
-
-
 def is_ours(name: str) -> bool:
     """True for names that this program gives."""
     return name.startswith((VM_PREFIX, TPU_PREFIX))
@@ -364,7 +358,7 @@ def read_node(node: Any) -> GcpMachine:
         offer_id=offer_id,
         state=_NODE_STATES.get(node.state.name, MachineState.PENDING),
         status=node.state.name,
-        created_at_s=_proto_instant(node.create_time),
+        created_at_s=proto_instant(node.create_time),
         ended_at_s=None,
         is_queued=bool(node.queued_resource),
     )
@@ -390,7 +384,7 @@ def read_queued(resource: Any) -> GcpMachine | None:
         offer_id=offer_id,
         state=_QUEUED_STATES.get(status, MachineState.PENDING),
         status=status,
-        created_at_s=_proto_instant(resource.create_time),
+        created_at_s=proto_instant(resource.create_time),
         ended_at_s=None,
         is_queued=True,
     )
@@ -435,7 +429,7 @@ def instant(text: str) -> float | None:
         return None
 
 
-def _proto_instant(value: Any) -> float | None:
+def proto_instant(value: Any) -> float | None:
     """Protobuf's timestamp as the clients show it; the epoch itself means that it is not set."""
     seconds = value.timestamp() if value else 0.0
     return float(seconds) if seconds > 0 else None
