@@ -119,7 +119,7 @@ def _check_aws(
     from cloudgavel.providers.aws.assembly import INSTANCE_PROFILE_VARIABLE
     from cloudgavel.providers.aws.checks import check_aws
     from cloudgavel.providers.aws.clients import AwsClients
-    from cloudgavel.providers.aws.provider import check_regions
+    from cloudgavel.providers.aws.regions import check_regions
     from cloudgavel.runtime.real_clock import now_s
 
     chosen = tuple(regions) or cloud.regions

@@ -177,7 +177,9 @@ def _permissions(
         ),
         (
             "ec2:DescribeSpotPriceHistory",
-            lambda: ec2.describe_spot_price_history(MaxResults=5),
+            lambda: ec2.describe_spot_price_history(
+                InstanceTypes=[run["InstanceType"]], MaxResults=5
+            ),
         ),
     ]
     lines = []

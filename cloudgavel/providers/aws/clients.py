@@ -76,7 +76,10 @@ class AwsClients:
                 )
             )
 
-        client.meta.events.register("provide-client-params.*.*", heard)
+        # A maker may give one client for several ways of repeating: it is heard once.
+        client.meta.events.register(
+            "provide-client-params.*.*", heard, unique_id="cloudgavel-heard"
+        )
 
 
 def default_maker(*, endpoint_url: str | None = None, session: Any = None) -> ClientMaker:

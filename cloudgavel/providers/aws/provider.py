@@ -4,10 +4,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-from cloudgavel.errors import UsageError
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.providers.aws import validate
 from cloudgavel.providers.aws.clients import AwsClients
@@ -23,7 +21,9 @@ from cloudgavel.providers.aws.images import ImageNotFound, Images, type_family
 from cloudgavel.providers.aws.places import Place, Places
 from cloudgavel.providers.aws.prices import SpotPrices
 from cloudgavel.providers.aws.quotas import VcpuLimit, limit_for, quotas_of, read_limits
+from cloudgavel.providers.aws.regions import check_regions
 from cloudgavel.providers.aws.settings import AwsSettings
+from cloudgavel.providers.aws.sightings import Sightings
 from cloudgavel.providers.aws.translate import (
     GANG_TAG,
     Ec2Instance,
@@ -34,7 +34,6 @@ from cloudgavel.providers.aws.translate import (
 )
 from cloudgavel.providers.aws.user_data import start_script
 from cloudgavel.providers.base import (
-    EndReason,
     LaunchRequest,
     ListedInstance,
     MachineState,
@@ -47,26 +46,12 @@ log = logging.getLogger("cloudgavel.aws")
 
 PAGE_SIZE = 1000
 """The most that EC2 lists at once: a thousand machines are one call."""
-ENDED_LISTED_S = 6 * 3600.0
-REPLAY_AGE_S = 60.0
-"""A machine this much older than the call that returned it was started by an earlier call."""
 NOTICE_S = 120.0
 """From the notice to the interruption."""
 BOOT_S = 150.0
 BIG_BOOT_S = 330.0
 """p4d and its successors check eight accelerators and terabytes of memory first."""
 _SLOW_FAMILIES = ("p4", "p5", "p6", "trn")
-
-
-@dataclass(slots=True)
-class _Known:
-    """What this process saw of one instance."""
-
-    listed: ListedInstance
-    region: str
-    launched_here_at_s: float | None = None
-    """Our clock at the launch; ``None`` = launched by an earlier process."""
-    asked_to_end_at_s: float | None = None
 
 
 class AwsProvider:
@@ -119,10 +104,13 @@ class AwsProvider:
         )
         self._read_spot_prices = read_spot_prices
         self._limits: dict[str, tuple[float, list[VcpuLimit]]] = {}
-        self._known: dict[str, _Known] = {}
         self._last_lists: dict[tuple[str, str], list[Ec2Instance]] = {}
-        self._notices: dict[str, float] = {}
-        self._lock = threading.Lock()
+        self._sightings = Sightings(
+            now_s=now_s,
+            grace_s=settings.visible_grace_s,
+            price_of=self._price_of,
+            boot_s_of=self._boot_s_of,
+        )
         self._limits_lock = threading.Lock()
 
     # -- Provider ---------------------------------------------------------------------------
@@ -197,7 +185,7 @@ class AwsProvider:
                 offer_id=offer.offer_id,
             )
         found = read_instance(instances[0], region=offer.region)
-        return self._remember(found, request, launched_at_s=asked_at_s)
+        return self._sightings.launched(found, request, called_at_s=asked_at_s)
 
     def list_instances(self, run_id: str) -> Sequence[ListedInstance]:
         """Return the run's instances in all regions asked for, by id.
@@ -222,15 +210,14 @@ class AwsProvider:
                 raise call_failed(error, f"list the instances in {region}") from error
             log.warning("%s", call_failed(error, f"list the instances in {region}").message)
             found += last
-        return self._listing(found, run_id)
+        return self._sightings.listing(found, run_id)
 
     def price_changes(self, instance_id: str, since_s: float) -> Sequence[tuple[float, float]]:
         """Return the spot price's changes of an instance's type and zone; none on demand.
 
         An instance that this process never listed has none.
         """
-        with self._lock:
-            known = self._known.get(instance_id)
+        known = self._sightings.get(instance_id)
         offer = self._offers.get(known.listed.offer_id) if known else None
         if known is None or offer is None or offer.capacity_type is not CapacityType.SPOT:
             return []
@@ -252,8 +239,7 @@ class AwsProvider:
         One launched here a moment ago that EC2 does not know yet is *not* gone: ``CallFailed``, to
         be repeated. An instance of an earlier process is looked for in every region asked for.
         """
-        with self._lock:
-            known = self._known.get(instance_id)
+        known = self._sightings.get(instance_id)
         regions = [known.region] if known is not None else list(self._settings.regions)
         failure: CallFailed | None = None
         for region in regions:
@@ -263,16 +249,16 @@ class AwsProvider:
                 if code_of(error) not in NOT_FOUND:
                     failure = call_failed(error, f"end {instance_id} in {region}")
                 continue
-            self._asked_to_end(instance_id)
+            self._sightings.asked_to_end(instance_id)
             return
         if failure is not None:
             raise failure
-        if known is not None and self._is_young(known):
+        if known is not None and self._sightings.is_young(known):
             raise CallFailed(
                 FailureKind.UNREACHABLE,
                 f"cannot end {instance_id} yet: EC2 does not know it so soon after its launch",
             )
-        self._asked_to_end(instance_id)
+        self._sightings.asked_to_end(instance_id)
 
     # -- launching --------------------------------------------------------------------------
 
@@ -381,32 +367,7 @@ class AwsProvider:
                 code=TOKEN_USED_OTHERWISE,
             )
         first = min(found, key=lambda each: (each.launched_at_s or 0.0, each.instance_id))
-        return self._remember(first, request, launched_at_s=None)
-
-    def _remember(
-        self, found: Ec2Instance, request: LaunchRequest, *, launched_at_s: float | None
-    ) -> ListedInstance:
-        offer = self._offers[request.offer.offer_id]
-        with self._lock:
-            if found.instance_id in self._known:
-                return self._seen(found, self._now_s())
-            at_s = self._launch_instant(found, launched_at_s)
-            listed = ListedInstance(
-                instance_id=found.instance_id,
-                token=request.token,
-                run_id=request.run_id,
-                offer_id=offer.offer_id,
-                state=found.state,
-                launched_at_s=at_s,
-                price_usd_per_hour=self._price(offer.offer_id, request.offer.price_usd_per_hour),
-                expected_ready_at_s=at_s + self.boot_s(offer),
-                ended_at_s=found.ended_at_s,
-                end_reason=found.end_reason,
-            )
-            self._known[found.instance_id] = _Known(
-                listed=listed, region=found.region, launched_here_at_s=launched_at_s
-            )
-            return listed
+        return self._sightings.launched(first, request, called_at_s=None)
 
     # -- listing ----------------------------------------------------------------------------
 
@@ -441,95 +402,19 @@ class AwsProvider:
         except Exception as error:
             log.warning("%s", call_failed(error, f"read spot notices in {region}").message)
             return
-        with self._lock:
-            for row in marked:
-                told_at = row.get("Status", {}).get("UpdateTime")
-                instance_id = str(row.get("InstanceId", ""))
-                if instance_id and told_at is not None and instance_id not in self._notices:
-                    self._notices[instance_id] = told_at.timestamp() + NOTICE_S
-
-    def _listing(self, found: Sequence[Ec2Instance], run_id: str) -> list[ListedInstance]:
-        now_s = self._now_s()
-        with self._lock:
-            listed = {each.instance_id: self._seen(each, now_s) for each in found}
-            for instance_id, known in self._known.items():
-                if instance_id in listed or known.listed.run_id != run_id:
-                    continue
-                ended_at_s = known.listed.ended_at_s
-                # Amazon forgets an ended instance within the hour; we are to keep it longer.
-                if ended_at_s is not None and now_s - ended_at_s <= ENDED_LISTED_S:
-                    listed[instance_id] = known.listed
-        return [listed[instance_id] for instance_id in sorted(listed)]
-
-    def _seen(self, found: Ec2Instance, now_s: float) -> ListedInstance:
-        """Bring what is known of one instance up to date with its description."""
-        known = self._known.get(found.instance_id)
-        before = known.listed if known is not None else None
-        if before is not None and before.state is MachineState.TERMINATED:
-            return before
-        launched_at_s = (
-            before.launched_at_s if before is not None else self._launch_instant(found, None)
-        )
-        asked_at_s = known.asked_to_end_at_s if known is not None else None
-        ended_at_s = None
-        reason = found.end_reason
-        if found.state is MachineState.TERMINATED:
-            said_s = found.ended_at_s
-            earliest_s = launched_at_s if asked_at_s is None else max(launched_at_s, asked_at_s)
-            if said_s is not None and earliest_s <= said_s <= now_s:
-                ended_at_s = said_s
-            elif before is not None:
-                # We saw it alive at the last look: it ended since.
-                ended_at_s = now_s
-            if reason is None and asked_at_s is not None:
-                reason = EndReason.REQUESTED
-        listed = ListedInstance(
-            instance_id=found.instance_id,
-            token=found.token,
-            run_id=found.run_id,
-            offer_id=found.offer_id,
-            state=found.state,
-            launched_at_s=launched_at_s,
-            price_usd_per_hour=self._price(
-                found.offer_id, None if before is None else before.price_usd_per_hour, ended_at_s
-            ),
-            expected_ready_at_s=launched_at_s + self._boot_of(found),
-            ended_at_s=ended_at_s,
-            end_reason=reason if found.state is MachineState.TERMINATED else None,
-            notice_ends_at_s=self._notices.get(found.instance_id),
-        )
-        if known is None:
-            self._known[found.instance_id] = _Known(listed=listed, region=found.region)
-        else:
-            known.listed = listed
-        return listed
-
-    def _launch_instant(self, found: Ec2Instance, here_at_s: float | None) -> float:
-        """Our clock at the call, unless the call only found what an earlier one had started."""
-        said_s = found.launched_at_s
-        if here_at_s is not None and (said_s is None or said_s > here_at_s - REPLAY_AGE_S):
-            return here_at_s
-        now_s = self._now_s()
-        return now_s if said_s is None else min(said_s, now_s)
-
-    def _is_young(self, known: _Known) -> bool:
-        launched_at_s = known.launched_here_at_s
-        return (
-            launched_at_s is not None
-            and self._now_s() - launched_at_s <= self._settings.visible_grace_s
+        self._sightings.noticed(
+            (str(row["InstanceId"]), row["Status"]["UpdateTime"].timestamp() + NOTICE_S)
+            for row in marked
+            if row.get("InstanceId") and row.get("Status", {}).get("UpdateTime") is not None
         )
 
-    def _asked_to_end(self, instance_id: str) -> None:
-        with self._lock:
-            known = self._known.get(instance_id)
-            if known is not None and known.asked_to_end_at_s is None:
-                known.asked_to_end_at_s = self._now_s()
+    # -- facts ------------------------------------------------------------------------------
 
-    def _boot_of(self, found: Ec2Instance) -> float:
-        offer = self._offers.get(found.offer_id)
+    def _boot_s_of(self, offer_id: str) -> float:
+        offer = self._offers.get(offer_id)
         return BOOT_S if offer is None else self.boot_s(offer)
 
-    def _price(self, offer_id: str, otherwise: float | None, at_s: float | None = None) -> float:
+    def _price_of(self, offer_id: str, otherwise: float | None, at_s: float | None) -> float:
         """USD per hour, now or then; an offer that left the catalogue keeps its last price."""
         offer = self._offers.get(offer_id)
         price = None
@@ -542,8 +427,6 @@ class AwsProvider:
         if price is None:
             price = otherwise
         return 0.0 if price is None else price
-
-    # -- facts ------------------------------------------------------------------------------
 
     def _all_places(self, doing: str) -> dict[str, Place]:
         places = {}
@@ -574,21 +457,3 @@ class AwsProvider:
                     log.warning("%s", call_failed(error, f"read the quotas of {region}").message)
                 self._limits[region] = (now_s, limits)
             return limits
-
-
-def check_regions(regions: Sequence[str]) -> None:
-    """Raise ``UsageError`` for a region that EC2 does not have, with the nearest that it has."""
-    import difflib
-
-    from cloudgavel.providers.aws.clients import known_regions
-
-    if not regions:
-        raise UsageError("no region of AWS is asked for", hints=["name one under `clouds`"])
-    known = known_regions()
-    for region in regions:
-        if region not in known:
-            near = difflib.get_close_matches(region, known, n=1)
-            raise UsageError(
-                f"AWS has no region `{region}`",
-                hints=[f"did you mean `{near[0]}`?" if near else "see `cloudgavel prices`"],
-            )

@@ -17,6 +17,7 @@ from cloudgavel.providers.tags import OFFER_TAG, RUN_TAG, TOKEN_TAG, tags_of
 EXACT_RUN_TAG = "cloudgavel:run"
 EXACT_TOKEN_TAG = "cloudgavel:token"
 EXACT_OFFER_TAG = "cloudgavel:offer"
+PRICE_TAG = "cloudgavel:usd-per-hour"
 """The values as they are: labels may end in a hash (``providers.tags``), AWS's tags need not."""
 GANG_TAG = "cloudgavel-gang"
 """Machines of a launch that carry the same value are placed close together."""
@@ -55,7 +56,8 @@ class Ec2Instance:
     """As Amazon writes it; ``None`` = not said."""
     end_reason: EndReason | None
     """``None`` = still there, or ended by somebody's call (ours, or a person's)."""
-    spot_request_id: str | None
+    price_usd_per_hour: float | None
+    """At the launch, from our own tag."""
 
 
 def client_token(request: LaunchRequest) -> str:
@@ -135,12 +137,14 @@ def run_instances_parameters(
 
 def tag_list(request: LaunchRequest, *, offer_name: str) -> list[dict[str, str]]:
     """Return the request's tags, and the exact values beside the labels, by key."""
+    price = request.offer.price_usd_per_hour
     tags = {
         **tags_of(run_id=request.run_id, token=request.token, offer_id=request.offer.offer_id),
         **request.tags,
         EXACT_RUN_TAG: request.run_id,
         EXACT_TOKEN_TAG: request.token,
         EXACT_OFFER_TAG: request.offer.offer_id,
+        **({} if price is None else {PRICE_TAG: f"{price:.6f}"}),
         "Name": f"cloudgavel {request.run_id} {offer_name}"[:255],
     }
     return [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
@@ -172,7 +176,7 @@ def read_instance(description: Mapping[str, Any], *, region: str) -> Ec2Instance
         launched_at_s=launched.timestamp() if isinstance(launched, datetime) else None,
         ended_at_s=ended_at_s,
         end_reason=reason,
-        spot_request_id=description.get("SpotInstanceRequestId") or None,
+        price_usd_per_hour=_price(tags.get(PRICE_TAG)),
     )
 
 
@@ -203,6 +207,13 @@ def _end_reason(code: str, transition: str, state_name: str) -> EndReason | None
     if code == _ASKED_FOR or not code:
         return None
     return EndReason.VANISHED
+
+
+def _price(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
 
 
 def _instant_in(transition: str) -> float | None:

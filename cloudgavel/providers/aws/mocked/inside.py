@@ -9,7 +9,9 @@ from unittest import mock
 
 from cloudgavel.errors import UsageError
 from cloudgavel.providers.aws.clients import AwsClients, CallRecord, ClientMaker, default_maker
-from cloudgavel.providers.aws.mocked.layer import ACCOUNT, IMAGES, MotoLayer
+from cloudgavel.providers.aws.mocked.layer import MotoLayer
+from cloudgavel.providers.aws.mocked.machines import ACCOUNT
+from cloudgavel.providers.aws.mocked.tables import IMAGES
 from cloudgavel.providers.aws.mocked.wire import Answer, NoAnswer, read_request
 
 
@@ -80,11 +82,15 @@ def _session() -> Any:
 def mocked_maker(layer: MotoLayer) -> ClientMaker:
     """Return a maker of clients whose every call goes through ``layer``, then to moto."""
     from_session = default_maker(session=_session())
+    made: dict[tuple[str, str], Any] = {}
     forward_lock = threading.Lock()
 
     def make(service: str, region: str, *, attempts: int) -> Any:
+        known = made.get((service, region))
+        if known is not None:
+            return known
         # Errors are arranged for us to see: the SDK's own repeating would eat them, and wait.
-        client = from_session(service, region, attempts=1)
+        client = made[service, region] = from_session(service, region, attempts=1)
         from moto.core.models import botocore_stubber
 
         # Every handler of an event is called, not only up to the first that answers.

@@ -5,24 +5,16 @@ moto and puts right what comes back. Instants are those of the clock that is giv
 """
 
 import hashlib
-import itertools
 import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
-from xml.sax.saxutils import escape
 
 from cloudgavel.pricing.offer import CapacityType, Offer
-from cloudgavel.providers.aws.images import (
-    CLOSED_DRIVER,
-    NEURON,
-    OPEN_DRIVER,
-    OPEN_DRIVER_ARM,
-    ImageFamily,
-)
+from cloudgavel.providers.aws.mocked import tables
+from cloudgavel.providers.aws.mocked.machines import MockedMachine, keep_in_step, put_profile
+from cloudgavel.providers.aws.mocked.tables import stamp
 from cloudgavel.providers.aws.mocked.wire import (
     Answer,
     NoAnswer,
@@ -31,22 +23,12 @@ from cloudgavel.providers.aws.mocked.wire import (
     ec2_error,
     error_for,
     instance_ids_in,
-    json_answer,
-    json_error,
     numbered,
     without_instances,
 )
 from cloudgavel.providers.aws.prices import SpotPoint
 from cloudgavel.providers.aws.quotas import VcpuLimit, limit_for
 
-ACCOUNT = "123456789012"
-_PAGE = 100
-IMAGES: Mapping[str, ImageFamily] = {
-    "ami-00000000000000001": OPEN_DRIVER,
-    "ami-00000000000000002": OPEN_DRIVER_ARM,
-    "ami-00000000000000003": CLOSED_DRIVER,
-    "ami-00000000000000004": NEURON,
-}
 NOTICE_S = 120.0
 _STATE = re.compile(rb"<instanceState>.*?</instanceState>", re.DOTALL)
 _LAUNCH_TIME = re.compile(rb"<launchTime>[^<]*</launchTime>")
@@ -91,26 +73,6 @@ class Faults:
         self.errors.setdefault(operation, deque()).extend(errors)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Machine:
-    instance_id: str
-    region: str
-    instance_type: str
-    is_spot: bool
-    launched_at_s: float
-    asked_to_end_at_s: float | None = None
-    interrupted_at_s: float | None = None
-    shut_itself_down_at_s: float | None = None
-    forgotten: bool = False
-    moto: Any = None
-    """moto's own object, once found."""
-
-    def over_at_s(self, now_s: float) -> float | None:
-        """When its end began; ``None`` = it lives (an interruption may lie ahead)."""
-        ends = (self.asked_to_end_at_s, self.interrupted_at_s, self.shut_itself_down_at_s)
-        return min((each for each in ends if each is not None and each <= now_s), default=None)
-
-
 class MotoLayer:
     """One account of a mocked EC2; safe between threads."""
 
@@ -147,9 +109,9 @@ class MotoLayer:
         self._vcpus_of = {
             offer.instance_type: offer.vcpus for offer in offers if offer.vcpus is not None
         }
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, MockedMachine] = {}
         self._by_token: dict[tuple[str, str], tuple[str, Answer]] = {}
-        self._groups: dict[tuple[str, str], dict[str, str]] = {}
+        self._groups = tables.PlacementGroups()
         self._lock = threading.RLock()
 
     # -- what happens to machines -----------------------------------------------------------
@@ -229,13 +191,28 @@ class MotoLayer:
         if request.service == "ec2":
             self._bring_up_to_date()
             own = getattr(self, f"_{_snake(request.operation)}", None)
-            return own(request, forward) if own is not None else forward()
-        own = {
-            ("ssm", "GetParameter"): self._get_parameter,
-            ("servicequotas", "ListServiceQuotas"): self._list_quotas,
-            ("pricing", "GetProducts"): self._get_products,
-        }.get((request.service, request.operation))
-        return own(request, forward) if own is not None else forward()
+            if own is not None:
+                answer: Answer = own(request, forward)
+                return answer
+        looked_up = self._looked_up(request)
+        return forward() if looked_up is None else looked_up
+
+    def _looked_up(self, request: Request) -> Answer | None:
+        """Answer what only has to be looked up (``mocked.tables``); ``None`` = moto's own."""
+        match request.operation:
+            case "DescribeInstanceTypeOfferings":
+                return tables.offerings(request, self._offers)
+            case "DescribeSpotPriceHistory" if self.spot_history is not None:
+                return tables.spot_history(request, self.spot_history, self._now_s())
+            case "CreatePlacementGroup" | "DescribePlacementGroups" | "DeletePlacementGroup":
+                return self._groups.answer(request)
+            case "GetParameter":
+                return tables.parameter(request)
+            case "ListServiceQuotas":
+                return tables.quotas(request, self.limits)
+            case "GetProducts":
+                return tables.products(request, self.price_list)
+        return None
 
     def _tell(self, request: Request, answer: Answer) -> None:
         """Tell the listeners outside the lock: they may come back with calls."""
@@ -270,19 +247,18 @@ class MotoLayer:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        _put_profile(asked)
+        put_profile(asked)
         answer = forward()
         if answer.status != 200:
             return answer
         now_s = self._now_s()
-        stamp = _stamp(now_s)
         answer = Answer(
             status=200,
-            body=_LAUNCH_TIME.sub(f"<launchTime>{stamp}</launchTime>".encode(), answer.body),
+            body=_LAUNCH_TIME.sub(f"<launchTime>{stamp(now_s)}</launchTime>".encode(), answer.body),
             headers={k: v for k, v in answer.headers.items() if k.lower() != "content-length"},
         )
         for instance_id in instance_ids_in(answer):
-            self._machines[instance_id] = _Machine(
+            self._machines[instance_id] = MockedMachine(
                 instance_id=instance_id,
                 region=region,
                 instance_type=asked.get("InstanceType", ""),
@@ -351,30 +327,6 @@ class MotoLayer:
                 return _not_found(instance_id)
         return without_instances(forward(), missing)
 
-    def _describe_instance_type_offerings(
-        self, request: Request, forward: Callable[[], Answer]
-    ) -> Answer:
-        from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
-
-        asked = set(numbered(request.parameters, "Filter.1.Value"))
-        names = {zone.zone_id: zone.name for zone in RegionsAndZonesBackend.zones[request.region]}
-        sold = sorted(
-            {
-                (names[offer.zone], offer.instance_type)
-                for offer in self._offers
-                if offer.zone in names and offer.instance_type in asked
-            }
-        )
-        items = "".join(
-            f"<item><instanceType>{escape(instance_type)}</instanceType>"
-            f"<locationType>availability-zone</locationType><location>{name}</location></item>"
-            for name, instance_type in sold
-        )
-        return ec2_answer(
-            "DescribeInstanceTypeOfferings",
-            f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>",
-        )
-
     def _describe_spot_instance_requests(
         self, request: Request, forward: Callable[[], Answer]
     ) -> Answer:
@@ -383,7 +335,7 @@ class MotoLayer:
             f"<item><spotInstanceRequestId>sir-{each.instance_id[2:10]}</spotInstanceRequestId>"
             f"<instanceId>{each.instance_id}</instanceId><state>active</state><status>"
             "<code>marked-for-termination</code><updateTime>"
-            f"{_stamp(each.interrupted_at_s - NOTICE_S)}</updateTime></status></item>"
+            f"{stamp(each.interrupted_at_s - NOTICE_S)}</updateTime></status></item>"
             for each in self._machines.values()
             if each.region == request.region
             and each.interrupted_at_s is not None
@@ -410,123 +362,6 @@ class MotoLayer:
                     machine.asked_to_end_at_s = self._now_s()
         return answer
 
-    def _describe_spot_price_history(
-        self, request: Request, forward: Callable[[], Answer]
-    ) -> Answer:
-        if self.spot_history is None:
-            return forward()
-        types = set(numbered(request.parameters, "InstanceType"))
-        start = request.parameters.get("StartTime")
-        start_s = datetime.fromisoformat(start).timestamp() if start else 0.0
-        chosen: list[SpotPoint] = []
-        rows = [
-            point
-            for point in self.spot_history
-            if point.zone_name.startswith(request.region)
-            and point.instance_type in types
-            and point.at_s <= self._now_s()
-        ]
-        rows.sort(key=lambda point: (point.zone_name, point.instance_type, point.at_s))
-        for _, group in itertools.groupby(
-            rows, key=lambda point: (point.zone_name, point.instance_type)
-        ):
-            points = list(group)
-            # The price that held at the start belongs to the answer, as on the real service.
-            before = [point for point in points if point.at_s <= start_s][-1:]
-            chosen += before + [point for point in points if point.at_s > start_s]
-        page = int(request.parameters.get("NextToken") or 0)
-        items = "".join(
-            f"<item><instanceType>{escape(point.instance_type)}</instanceType>"
-            "<productDescription>Linux/UNIX</productDescription>"
-            f"<spotPrice>{point.usd_per_hour:.6f}</spotPrice>"
-            f"<timestamp>{_stamp(point.at_s)}</timestamp>"
-            f"<availabilityZone>{escape(point.zone_name)}</availabilityZone></item>"
-            for point in chosen[page : page + _PAGE]
-        )
-        following = str(page + _PAGE) if page + _PAGE < len(chosen) else ""
-        return ec2_answer(
-            "DescribeSpotPriceHistory",
-            f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken>{following}</nextToken>",
-        )
-
-    def _create_placement_group(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        name = request.parameters.get("GroupName", "")
-        if (request.region, name) in self._groups:
-            return ec2_error("InvalidPlacementGroup.Duplicate", f"{name} exists")
-        keys = request.parameters
-        tags = {
-            keys[key]: keys.get(key.removesuffix("Key") + "Value", "")
-            for key in keys
-            if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
-        }
-        self._groups[request.region, name] = tags
-        return ec2_answer("CreatePlacementGroup", "<return>true</return>")
-
-    def _describe_placement_groups(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        tag = request.parameters.get("Filter.1.Name", "tag:").removeprefix("tag:")
-        value = request.parameters.get("Filter.1.Value.1")
-        items = "".join(
-            f"<item><groupName>{escape(name)}</groupName><strategy>cluster</strategy>"
-            "<state>available</state></item>"
-            for (region, name), tags in sorted(self._groups.items())
-            if region == request.region and (not tag or tags.get(tag) == value)
-        )
-        return ec2_answer(
-            "DescribePlacementGroups", f"<placementGroupSet>{items}</placementGroupSet>"
-        )
-
-    def _delete_placement_group(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        name = request.parameters.get("GroupName", "")
-        if self._groups.pop((request.region, name), None) is None:
-            return ec2_error("InvalidPlacementGroup.Unknown", f"{name} does not exist")
-        return ec2_answer("DeletePlacementGroup", "<return>true</return>")
-
-    # -- the neighbours ---------------------------------------------------------------------
-
-    def _get_parameter(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        name = str(request.parameters.get("Name", ""))
-        for image_id, family in IMAGES.items():
-            if family.parameter == name:
-                return json_answer(
-                    {"Parameter": {"Name": name, "Type": "String", "Value": image_id, "Version": 1}}
-                )
-        if name.startswith("/aws/service/"):
-            return json_error("ParameterNotFound", name)
-        return forward()
-
-    def _list_quotas(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        rows = [
-            {
-                "ServiceCode": "ec2",
-                "QuotaName": limit.title,
-                "QuotaCode": limit.code,
-                "Value": limit.vcpus,
-                "Adjustable": limit.adjustable,
-            }
-            for limit in self.limits
-            if limit.region == request.region
-        ]
-        page = int(request.parameters.get("NextToken") or 0)
-        document: dict[str, Any] = {"Quotas": rows[page : page + _PAGE]}
-        if page + _PAGE < len(rows):
-            document["NextToken"] = str(page + _PAGE)
-        return json_answer(document)
-
-    def _get_products(self, request: Request, forward: Callable[[], Answer]) -> Answer:
-        wanted = {each["Field"]: each["Value"] for each in request.parameters.get("Filters", ())}
-        region = wanted.get("regionCode", "")
-        rows = [text for text in self.price_list if f'"{region}"' in text]
-        page = int(request.parameters.get("NextToken") or 0)
-        document: dict[str, Any] = {
-            "FormatVersion": "aws_v1",
-            "PriceList": rows[page : page + _PAGE],
-        }
-        if page + _PAGE < len(rows):
-            document["NextToken"] = str(page + _PAGE)
-        return json_answer(document)
-
-    # -- moto's own objects -----------------------------------------------------------------
-
     def _hidden_ids(self) -> set[str]:
         now_s, habits = self._now_s(), self.habits
         return {
@@ -541,21 +376,13 @@ class MotoLayer:
         }
 
     def _bring_up_to_date(self) -> None:
-        """Give moto's instances the states that they have at this instant."""
-        now_s = self._now_s()
         for machine in self._machines.values():
-            instance = _moto_instance(machine)
-            if instance is None:
-                continue
-            instance.launch_time = _utc(machine.launched_at_s).replace(tzinfo=None)
-            over_at_s = machine.over_at_s(now_s)
-            if over_at_s is None:
-                pending = now_s < machine.launched_at_s + self.habits.pending_s
-                _set_state(instance, *(("pending", 0) if pending else ("running", 16)))
-                continue
-            through = now_s >= over_at_s + self.habits.shutting_down_s
-            _set_state(instance, *(("terminated", 48) if through else ("shutting-down", 32)))
-            _set_reason(instance, machine, over_at_s)
+            keep_in_step(
+                machine,
+                now_s=self._now_s(),
+                pending_s=self.habits.pending_s,
+                ending_s=self.habits.shutting_down_s,
+            )
 
 
 def user_data_of(request: Request) -> str:
@@ -563,50 +390,6 @@ def user_data_of(request: Request) -> str:
     import base64
 
     return base64.b64decode(request.parameters.get("UserData", "")).decode()
-
-
-def _put_profile(asked: Mapping[str, str]) -> None:
-    """Give moto the instance profile of a request: whether it exists, only the account knows."""
-    from moto.iam.models import iam_backends
-
-    named = asked.get("IamInstanceProfile.Name") or asked.get("IamInstanceProfile.Arn", "")
-    name = named.rpartition("/")[2]
-    backend = iam_backends[ACCOUNT]["aws"]
-    if name and name not in {each.name for each in backend.get_instance_profiles()}:
-        backend.create_instance_profile(name=name, path="/", role_names=[])
-
-
-def _moto_instance(machine: _Machine) -> Any:
-    if machine.moto is None:
-        from moto.ec2.models import ec2_backends
-
-        for reservation in ec2_backends[ACCOUNT][machine.region].reservations.values():
-            for instance in reservation.instances:
-                if instance.id == machine.instance_id:
-                    machine.moto = instance
-    return machine.moto
-
-
-def _set_state(instance: Any, name: str, code: int) -> None:
-    instance._state.name = name
-    instance._state.code = code
-
-
-def _set_reason(instance: Any, machine: _Machine, over_at_s: float) -> None:
-    from moto.ec2.models.instances import StateReason
-
-    stamp = _utc(over_at_s).strftime("%Y-%m-%d %H:%M:%S GMT")
-    if machine.interrupted_at_s == over_at_s:
-        code, words = "Server.SpotInstanceTermination", "Spot instance termination"
-        transition = f"{code}: {words} ({stamp})"
-    elif machine.shut_itself_down_at_s == over_at_s:
-        code, words = "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"
-        transition = ""
-    else:
-        code, words = "Client.UserInitiatedShutdown", "User initiated shutdown"
-        transition = f"User initiated ({stamp})"
-    instance._reason = transition
-    instance.state_reason = StateReason(f"{code}: {words}", code)
 
 
 def _digest(parameters: Mapping[str, str]) -> str:
@@ -622,11 +405,3 @@ def _not_found(instance_id: str) -> Answer:
 
 def _snake(operation: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
-
-
-def _stamp(at_s: float) -> str:
-    return _utc(at_s).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-
-
-def _utc(at_s: float) -> datetime:
-    return datetime.fromtimestamp(at_s, tz=UTC)
