@@ -55,10 +55,11 @@ def joint_on_demand(
 
     No forecast: assume that spot vanishes now and this tick's work is lost. If a schedule exists
     that starts one tick later and ends every job in time, nobody must. Else the jobs that run in
-    the first tick of a schedule that starts now must; who follows it keeps it feasible. Schedules
-    are lists (by latest start, or by deadline), each job in one piece from a fresh change-over, so
-    they can be carried out as they are. When not even one that starts now exists, the jobs that
-    the list by latest start puts first are returned: the damage is least there.
+    the first tick of a schedule that starts now must. Schedules are lists by deadline, each job in
+    one piece from a fresh change-over, so they can be carried out as they are; whatever progress
+    is made meanwhile, the order stays and nobody starts later, so a list that exists once exists
+    for ever. Where there is none by deadline, one by latest start is tried (which may not last);
+    where there is none at all, the most urgent jobs are returned.
 
     Args:
         needed_s: (J,) on-demand seconds each job still needs, without a change-over; 0 = done.
@@ -92,7 +93,7 @@ def _listed(
 
     Machines change hands at ticks only.
     """
-    for key in (deadline_left_s - needed_s, deadline_left_s):
+    for key in (deadline_left_s, deadline_left_s - needed_s):
         order = np.flatnonzero(live)[np.argsort(key[live], kind="stable")]
         free_at = [0.0] * slots
         first = np.zeros(len(needed_s), dtype=bool)
