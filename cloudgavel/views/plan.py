@@ -106,7 +106,8 @@ def _facts(plan: PlanDocument) -> list[str]:
 
 
 def _binding(price: ShadowPriceLine) -> str:
-    return f"{price.constraint}: one {price.unit} less costs {money(price.usd_per_unit_down)}"
+    measure = {"h": "hour", "USD": "dollar"}.get(price.unit.removeprefix("USD/"), price.unit)
+    return f"{price.constraint}: one {measure} less costs {money(price.usd_per_unit_down)}"
 
 
 def _missed(plan: PlanDocument) -> list[str]:
