@@ -106,7 +106,8 @@ def _facts(plan: PlanDocument) -> list[str]:
 
 
 def _binding(price: ShadowPriceLine) -> str:
-    measure = {"h": "hour", "USD": "dollar"}.get(price.unit.removeprefix("USD/"), price.unit)
+    of = price.unit.removeprefix("USD per ").removeprefix("USD/")
+    measure = {"h": "hour", "USD": "dollar"}.get(of, of)
     return f"{price.constraint}: one {measure} less costs {money(price.usd_per_unit_down)}"
 
 
