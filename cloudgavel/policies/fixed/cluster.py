@@ -6,7 +6,6 @@ import numpy as np
 
 from cloudgavel.policies.problem import AllocationProblem, BoolArray, FloatArray, IntArray
 
-
 SMALLEST_STEPS = 1e-6
 """A job with fewer steps left than this, but some, counts as having so many."""
 

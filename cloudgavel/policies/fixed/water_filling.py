@@ -257,6 +257,8 @@ class _AskWarm:
         self._last = self._columns.count - 1
         self._per_level = self._program.wanted.demand * self._groups.members
         self._floor = np.zeros(self._groups.count)
+        self._defeated = False
+        """The simplex method failed once on this problem: it is not asked again."""
 
     def ask(self, state: _State, *, is_reached: bool) -> _Reply:
         """Maximise the increment from a state; one that was reached gets the slack it needs."""
@@ -279,18 +281,38 @@ class _AskWarm:
             for row in np.flatnonzero(floor != self._floor):
                 self._model.set_row(int(row), float(floor[row]), np.inf)
             self._floor = floor
-            answer = self._model.solve()
-            if answer.is_usable:
+            if not self._defeated:
+                answer = self._model.solve()
+            if answer.is_usable or answer.status is SolveStatus.FAILED:
                 break
+        at = self._last
+        if answer.status is SolveStatus.FAILED:
+            self._defeated = True
+            answer, at = self._from_scratch(column, bound), self._columns.count
         if not answer.is_usable or answer.values is None or answer.row_duals is None:
             return _Reply(status=answer.status, message=answer.message)
         price = np.maximum(answer.row_duals[: groups.count], 0.0) * self._per_level
         values = np.append(answer.values[: self._columns.count], 0.0)
         return _Reply(
             status=answer.status,
-            step=float(answer.values[self._last]) * program.scale.level,
+            step=float(answer.values[at]) * program.scale.level,
             price=np.append(price, 0.0)[groups.group_of_job],
             shares=lambda: self._read(values, need),
+        )
+
+    def _from_scratch(self, column: sparse.csc_matrix, bound: FloatArray) -> LinearAnswer:
+        """Ask the interior point: near-ties within the tolerance can defeat the simplex method."""
+        lower = self._linear.row_lower.copy()
+        lower[: self._floor.size] = self._floor
+        return solve_interior(
+            LinearProgram(
+                cost=np.append(self._linear.cost, -1.0),
+                matrix=sparse.hstack([self._linear.matrix, column], format="csc"),
+                row_lower=lower,
+                row_upper=self._linear.row_upper,
+                lower=np.append(self._linear.lower, 0.0),
+                upper=np.append(self._linear.upper, bound),
+            )
         )
 
     def _read(self, values: FloatArray, need: FloatArray) -> Shares:

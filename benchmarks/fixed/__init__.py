@@ -1,0 +1,1 @@
+"""Whole calls of the fixed-cluster policies: ``python benchmarks/fixed/run.py [NAME ...]``."""

@@ -1,0 +1,32 @@
+"""Max-min fairness with pairs: targets 0.15 s (256), 1 s (2,048), 10 s (2,048, all different)."""
+
+from collections.abc import Iterator
+
+from clusters import cluster_problem
+from measuring import Case, allocating, benchmark
+
+from cloudgavel.policies.fixed.makespan import Makespan
+from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
+
+
+@benchmark("space_sharing")
+def cases() -> Iterator[Case]:
+    fair, fast = MaxMinFairness(space_sharing=True), Makespan(space_sharing=True)
+    for name, policy, kinds, severity, sizes in (
+        ("26 kinds", fair, 26, "different", (256, 2048)),
+        ("26 kinds, roomy", fair, 26, "roomy", (2048,)),
+        ("all different", fair, None, "different", (256, 512, 1024, 2048)),
+        ("all different, roomy", fair, None, "roomy", (1024,)),
+        ("26 kinds, makespan", fast, 26, "different", (512,)),
+    ):
+        for m in sizes:
+            yield Case(
+                size=m,
+                severity=name,
+                prepare=allocating(
+                    policy,
+                    lambda m=m, kinds=kinds, severity=severity: cluster_problem(
+                        m, severity, kinds=kinds, sharing=True
+                    ),
+                ),
+            )
