@@ -31,7 +31,7 @@ def status_text(status: StatusDocument, *, width: int, events: int = 8) -> str:
 
 def frame_lines(status: StatusDocument, *, width: int, events: int) -> list[str]:
     """Return the lines of one frame."""
-    lines = [_cut(line, width) for line in (*_head(status), "")]
+    lines = [*_head(status, width), ""]
     lines.extend(table(JOB_COLUMNS, [_job(job) for job in status.jobs], width=width))
     if status.fleet:
         lines.append("")
@@ -43,11 +43,11 @@ def frame_lines(status: StatusDocument, *, width: int, events: int) -> list[str]
     if status.events and events:
         lines.append("")
         for event in status.events[:events]:
-            lines.append(_cut(f"  {event.at[11:19]}  {event.subject:<14} {event.text}", width))
+            lines.append(_cut(f"  {event.at[11:19]}  {event.subject:<16} {event.text}", width))
     return lines
 
 
-def _head(status: StatusDocument) -> list[str]:
+def _head(status: StatusDocument, width: int) -> list[str]:
     state = status.state
     if state == "running":
         if not status.controller_alive:
@@ -55,27 +55,39 @@ def _head(status: StatusDocument) -> list[str]:
             state = "controller gone" + (f" (seen {span(seen)} ago)" if seen is not None else "")
         elif status.next_decision_s is not None:
             state = f"next decision in {span(max(0.0, status.next_decision_s - status.now_s))}"
-    first = (
-        f" {status.name} · round {status.round} · {status.now[11:19]} UTC · {state}"
-        f" · policy {status.policy}"
-        + (" · rehearsal, no money is spent" if status.rehearsal else "")
-    )
-    money_line = f" spent {money(status.spent_usd)}"
+    name = f"{status.name} (rehearsal)" if status.rehearsal else status.name
+    parts = [name, f"round {status.round}", f"{status.now[11:19]} UTC", state]
+    return [
+        " " + _fitting([*parts, f"policy {status.policy}"], " · ", width - 1),
+        " " + _fitting(_money(status), "  ", width - 1),
+    ]
+
+
+def _money(status: StatusDocument) -> list[str]:
+    """What was spent, at which rate, where it leads: the weightiest first."""
+    spent = f"spent {money(status.spent_usd)}"
     if status.budget_usd:
         part = status.spent_usd / status.budget_usd
-        money_line += f" of {money(status.budget_usd)}  {bar(part, 20)}"
-    money_line += f"  rate {rate(status.usd_per_hour)}"
+        spent += f" of {money(status.budget_usd)}  {bar(part, 20)}"
+    parts = [spent, f"rate {rate(status.usd_per_hour)}"]
     if status.expected_total_usd is not None:
-        bound = (
-            f" (bound {money(status.lower_bound_usd)})"
-            if status.lower_bound_usd is not None
-            else ""
-        )
-        money_line += f"  on course for {money(status.expected_total_usd)}{bound}"
+        parts.append(f"on course for {money(status.expected_total_usd)}")
         if status.on_demand_only_usd is not None:
             saved = status.on_demand_only_usd - status.expected_total_usd
-            money_line += f"  saves {money(saved)} vs on-demand"
-    return [first, money_line]
+            parts.append(f"saves {money(saved)} vs on-demand")
+        if status.lower_bound_usd is not None:
+            parts.append(f"(bound {money(status.lower_bound_usd)})")
+    return parts
+
+
+def _fitting(parts: list[str], between: str, width: int) -> str:
+    """As many of the parts, from the first on, as fit."""
+    text = parts[0]
+    for part in parts[1:]:
+        if len(text) + len(between) + len(part) > width:
+            break
+        text += between + part
+    return _cut(text, width)
 
 
 def _job(job: StatusJob) -> tuple[str, ...]:
