@@ -14,7 +14,7 @@ from cloudgavel.policies.spot.decision import SpotOpinion, judge, switch_chances
 from cloudgavel.policies.spot.regimes import RegimeFamily, step_chain
 from cloudgavel.policies.spot.safety import RiskCap
 from cloudgavel.policies.spot.tables import TableShelf
-from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Floats, Ints, SpotTerms, SpotView
+from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Bools, Floats, Ints, SpotTerms, SpotView
 
 GENERIC_FAMILY = RegimeFamily()
 """Prior for an offer of which nothing is known."""
@@ -83,22 +83,29 @@ class SpotUnderDeadline:
         )
         return self.opinion.choice
 
-    def _look(self, view: SpotView) -> None:
-        """Learn from what is there now and look one step ahead."""
-        there = view.available.any(axis=1)
+    def watch(self, available: Bools) -> None:
+        """Learn from a tick before the jobs began: (J, O) availability then."""
+        self._learn(available)
+
+    def _learn(self, available: Bools) -> None:
+        there = available.any(axis=1)
         belief = (
             first_belief(self._family, there)
             if self._market is None
             else seen(self._market, there)
         )
         self._market = outlook(belief, there, self._chain)
-        if view.available.shape[1] > 1:
+        if available.shape[1] > 1:
             each = (
-                first_belief(self._family, view.available)
+                first_belief(self._family, available)
                 if self._offers is None
-                else seen(self._offers, view.available)
+                else seen(self._offers, available)
             )
-            self._offers = outlook(each, view.available, self._chain)
+            self._offers = outlook(each, available, self._chain)
+
+    def _look(self, view: SpotView) -> None:
+        """Learn from what is there now and keep account of prices."""
+        self._learn(view.available)
         per_work = view.spot_usd_per_hour / self._terms.work_rate
         if view.extra_spot_usd_per_hour is not None:
             per_work = per_work + view.extra_spot_usd_per_hour / self._terms.work_rate

@@ -74,10 +74,14 @@ def joint_on_demand(
     live = needed_s > 0
     spot_loss_s = np.where(on_demand_held, 0.0, lost_work_s)
     fresh_s = needed_s + changeover_s + spot_loss_s
-    if _listed(fresh_s, deadline_left_s - tick_s, live, slots, tick_s) is not None:
+    later_s = deadline_left_s - tick_s
+    if _listed(fresh_s, later_s, live, slots, tick_s, order_by=later_s) is not None:
         return np.zeros(len(needed_s), dtype=bool)
     now_s = np.where(on_demand_held, needed_s, needed_s + changeover_s)
-    first = _listed(now_s, deadline_left_s, live, slots, tick_s)
+    first = _listed(now_s, deadline_left_s, live, slots, tick_s, order_by=deadline_left_s)
+    if first is None:
+        latest_s = deadline_left_s - now_s
+        first = _listed(now_s, deadline_left_s, live, slots, tick_s, order_by=latest_s)
     if first is None:
         latest = np.where(live, deadline_left_s - now_s, np.inf)
         order = np.argsort(latest, kind="stable")[:slots]
@@ -87,28 +91,30 @@ def joint_on_demand(
 
 
 def _listed(
-    needed_s: Floats, deadline_left_s: Floats, live: Bools, slots: int, tick_s: float
+    needed_s: Floats,
+    deadline_left_s: Floats,
+    live: Bools,
+    slots: int,
+    tick_s: float,
+    *,
+    order_by: Floats,
 ) -> Bools | None:
-    """(J,) who runs first in a list schedule that keeps all deadlines, ``None`` if none was found.
+    """(J,) who runs first if jobs go to machines in this order; ``None`` if one would be late.
 
     Machines change hands at ticks only.
     """
-    for key in (deadline_left_s, deadline_left_s - needed_s):
-        order = np.flatnonzero(live)[np.argsort(key[live], kind="stable")]
-        free_at = [0.0] * slots
-        first = np.zeros(len(needed_s), dtype=bool)
-        for job in order.tolist():
-            if not slots:
-                return None
-            start_s = heapq.heappop(free_at)
-            end_s = start_s + float(needed_s[job])
-            if end_s > deadline_left_s[job] + _ROUNDING_S:
-                break
-            first[job] = start_s == 0.0
-            heapq.heappush(free_at, float(np.ceil(end_s / tick_s - 1e-9)) * tick_s)
-        else:
-            return first
-    return None
+    first = np.zeros(len(needed_s), dtype=bool)
+    free_at = [0.0] * slots
+    for job in np.flatnonzero(live)[np.argsort(order_by[live], kind="stable")].tolist():
+        if not slots:
+            return None
+        start_s = heapq.heappop(free_at)
+        end_s = start_s + float(needed_s[job])
+        if end_s > deadline_left_s[job] + _ROUNDING_S:
+            return None
+        first[job] = start_s == 0.0
+        heapq.heappush(free_at, float(np.ceil(end_s / tick_s - 1e-9)) * tick_s)
+    return first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

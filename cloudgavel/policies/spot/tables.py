@@ -15,6 +15,7 @@ nor spot is allowed unless that step ends the job; likewise the cap.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,19 +246,38 @@ def build_table(key: TableKey) -> ValueTable:
     )
 
 
+class TableStore(Protocol):
+    """Where tables outlive the process (``simulator.spot.table_files`` keeps them on disk)."""
+
+    def load(self, key: TableKey) -> ValueTable | None:
+        """Return the table of ``key`` or ``None``."""
+        ...
+
+    def save(self, table: ValueTable) -> None:
+        """Keep ``table``; may do nothing."""
+        ...
+
+
 class TableShelf:
     """Tables built when first needed; the least recently used go when they outgrow the limit."""
 
-    def __init__(self, *, limit_bytes: int = 256 * 2**20) -> None:
+    def __init__(
+        self, *, limit_bytes: int = 256 * 2**20, store: TableStore | None = None
+    ) -> None:
         self._limit_bytes = limit_bytes
+        self._store = store
         self._tables: OrderedDict[TableKey, ValueTable] = OrderedDict()
 
     def table(self, key: TableKey) -> ValueTable:
-        """Return the table of ``key``, built if need be."""
+        """Return the table of ``key``, loaded or built if need be."""
         if key in self._tables:
             self._tables.move_to_end(key)
             return self._tables[key]
-        table = build_table(key)
+        table = None if self._store is None else self._store.load(key)
+        if table is None:
+            table = build_table(key)
+            if self._store is not None:
+                self._store.save(table)
         self._tables[key] = table
         while len(self._tables) > 1 and self.size_bytes > self._limit_bytes:
             self._tables.popitem(last=False)

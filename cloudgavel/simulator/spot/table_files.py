@@ -1,0 +1,57 @@
+"""Value tables on disk, so that only the first run builds them."""
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from cloudgavel.policies.spot.tables import TableKey, ValueTable
+
+_FORMAT = 1
+"""Part of every name: tables of another recursion are other tables."""
+
+
+class TableFiles:
+    """One compressed file for each table in ``directory``, made when first needed.
+
+    A cache: what cannot be read is built again, what cannot be written is not kept.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self, key: TableKey) -> ValueTable | None:
+        """Read the table of ``key``; ``None`` when there is none that can be read."""
+        try:
+            with np.load(self._path(key)) as stored:
+                return ValueTable(
+                    key=key,
+                    times=stored["times"],
+                    slacks=stored["slacks"],
+                    allowances=stored["allowances"],
+                    values=stored["values"],
+                )
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+            return None
+
+    def save(self, table: ValueTable) -> None:
+        """Write ``table`` under a temporary name and move it into place."""
+        path = self._path(table.key)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial.npz")
+            np.savez(
+                partial,
+                times=table.times,
+                slacks=table.slacks,
+                allowances=table.allowances,
+                values=table.values,
+            )
+            partial.replace(path)
+        except OSError:
+            return
+
+    def _path(self, key: TableKey) -> Path:
+        name = hashlib.sha256(f"{_FORMAT} {key!r}".encode()).hexdigest()[:32]
+        return self._directory / f"{name}.npz"
