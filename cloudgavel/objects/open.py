@@ -5,14 +5,14 @@ from urllib.parse import unquote, urlsplit
 
 from cloudgavel.errors import UsageError
 from cloudgavel.objects.files import FileStore
+from cloudgavel.objects.gcs import GcsStore
 from cloudgavel.objects.s3 import S3Store
 from cloudgavel.objects.store import ObjectStore
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open the store at ``url``: ``file:///dir``, a plain path, or ``s3://bucket/prefix``.
+    """Open the store at ``url``: ``file:///dir``, a plain path, ``s3://`` or ``gs://bucket/prefix``.
 
-    ``gs://`` raises ``UsageError``: the protocol is ready for it, this version does not have it.
     Nothing is read or written by opening.
     """
     if not url.strip():
@@ -30,12 +30,8 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme == "s3":
         return S3Store.from_url(url)
     if parts.scheme == "gs":
-        raise UsageError(
-            f"a store at {parts.scheme}:// is not in this version",
-            facts=[("asked for", url), ("there is", "file:// (a directory of this machine)")],
-            hints=["leave `store` out, or give file:///DIR"],
-        )
+        return GcsStore.from_url(url)
     raise UsageError(
         f"{parts.scheme}:// is not a kind of store",
-        facts=[("asked for", url), ("there is", "file:// (a directory of this machine)")],
+        facts=[("asked for", url), ("there is", "file://, s3:// and gs://")],
     )

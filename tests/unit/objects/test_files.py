@@ -172,7 +172,6 @@ def test_stores_open_by_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("gs://bucket/runs", "not in this version"),
         ("ftp://host/runs", "not a kind of store"),
         ("file://host/runs", "does not name a directory"),
         (" ", "empty"),

@@ -34,6 +34,7 @@ class Session:
     name: str
     query: dict[str, str]
     metadata: dict[str, str]
+    md5: str | None
     data: bytearray = field(default_factory=bytearray)
 
 
@@ -110,6 +111,7 @@ class FakeStorage:
             name=str(document.get("name") or request.query["name"]),
             query=dict(request.query),
             metadata=dict(document.get("metadata", {})),
+            md5=document.get("md5Hash"),
         )
         host = request.headers.get("host", "")
         place = f"http://{host}/upload/storage/v1/b/{bucket}/o?upload_id={identity}"
@@ -136,12 +138,17 @@ class FakeStorage:
                 session.metadata,
                 session.query.get("ifGenerationMatch"),
             )
+            if session.md5 not in (None, document["md5Hash"]):
+                del self.objects[session.bucket, session.name]
+                raise Refusal(400, "invalid", "Provided MD5 hash does not match the data")
             return said(document)
         headers = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
         return Answer(status=308, headers=headers)
 
     def _get(self, bucket: str, name: str, request: Request) -> Answer:
         stored = self._stored(bucket, name)
+        if request.query.get("ifGenerationMatch", str(stored.generation)) != str(stored.generation):
+            raise Refusal(412, "conditionNotMet", "The object has another generation.")
         if request.query.get("alt") != "media":
             return said(self._shown(bucket, name))
         headers = {
