@@ -8,8 +8,10 @@ from cloudgavel.providers.aws.translate import Ec2Instance
 from cloudgavel.providers.base import EndReason, LaunchRequest, ListedInstance, MachineState
 
 ENDED_LISTED_S = 6 * 3600.0
-REPLAY_AGE_S = 60.0
-"""A machine this much older than the call that returned it was started by an earlier call."""
+REPLAY_AGE_S = 150.0
+"""A machine this much older than the call that returned it was started by an earlier call.
+
+More than two minutes: so far apart two clocks may be."""
 
 
 @dataclass(slots=True)

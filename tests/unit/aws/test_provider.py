@@ -352,6 +352,33 @@ def test_an_interruption_ends_when_amazon_says():
         assert listed.ended_at_s == pytest.approx(START_AT_S + 500.0, abs=1.0)
 
 
+@pytest.mark.parametrize("skew_s", [-120.0, 120.0])
+def test_a_clock_two_minutes_off_bends_no_instant_beyond_those_two_minutes(skew_s):
+    with an_account() as account:
+
+        def ours_s():
+            return account.clock.now_s() + skew_s
+
+        provider = account.another_process(now_s=ours_s)
+        launched = provider.launch(a_request(SPOT))
+        assert launched.launched_at_s == ours_s()
+        account.advance_s(600.0)
+        account.layer.interrupt(launched.instance_id)
+        truly_s = ours_s()
+        account.advance_s(10.0)
+        (listed,) = provider.list_instances(RUN_ID)
+        assert listed.ended_at_s is not None
+        assert listed.launched_at_s <= listed.ended_at_s <= ours_s()
+        assert abs(listed.ended_at_s - truly_s) <= 120.0
+
+
+def test_the_price_of_a_machine_that_no_catalogue_knows_is_the_one_of_its_launch():
+    with an_account() as account:
+        account.provider.launch(a_request(OD))
+        (listed,) = account.another_process(catalogue=[SPOT]).list_instances(RUN_ID)
+        assert listed.price_usd_per_hour == 1.006
+
+
 def test_an_interruption_stays_told_after_amazon_forgot_the_machine():
     with an_account(habits=Habits(ended_listed_s=600.0)) as account:
         launched = account.provider.launch(a_request(SPOT))
@@ -380,13 +407,6 @@ def test_a_type_that_the_zone_no_longer_sells_is_not_offered_and_not_asked_for()
             later.launch(a_request(gone))
         assert (caught.value.kind, caught.value.code) == (FailureKind.CAPACITY, "Unsupported")
         assert not account.sent("RunInstances")
-
-
-def test_a_running_machine_whose_offer_left_the_catalogue_is_still_listed():
-    with an_account() as account:
-        launched = account.provider.launch(a_request(OD))
-        (listed,) = account.another_process(catalogue=[SPOT]).list_instances(RUN_ID)
-        assert listed.instance_id == launched.instance_id
 
 
 def test_a_zone_of_another_account_is_not_offered():
