@@ -250,9 +250,7 @@ class _Assigner:
             return False
         if name == self._promises.partial and not self._rest_pays(name, mine):
             return False
-        row = self._situation.row(name)
-        order = [*self._wants[name].columns, *self._situation.options(row)]
-        for column in order:
+        for column in self._columns_of_intended(name, mine):
             each = self._situation.columns[column]
             if name in self._on_demand_now and each.spot:
                 continue
@@ -266,6 +264,28 @@ class _Assigner:
                     self._put(job, column, group[: each.instance_count], "it was rented for it")
                     return True
         return False
+
+    def _columns_of_intended(self, name: str, mine: list[Machine]) -> list[int]:
+        """Columns in the order in which a job takes the machines that were rented for it.
+
+        The rent is paid: the fastest that leaves everybody they were rented for an even part comes
+        first, then what the plan wants.
+        """
+        row = self._situation.row(name)
+        rates = self._situation.rates[row]
+        parties = max(
+            len([each for each in item.intended | set(item.seats) if each in self._wants])
+            for item in mine
+        )
+        size = min(item.size for item in mine)
+        even = [
+            each
+            for each in self._situation.options(row)
+            if self._situation.columns[each].accelerators_used * max(1, parties) <= size
+        ]
+        even.sort(key=lambda each: (-rates[each], each))
+        order = [*even, *self._wants[name].columns, *self._situation.options(row)]
+        return list(dict.fromkeys(order))
 
     def _go(self, name: str, *, at_any_rate: bool = False) -> None:
         """Find a place for a job that has none, or whose place it must or should leave."""

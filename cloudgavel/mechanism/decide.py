@@ -8,7 +8,7 @@ The guards come before and after the policy, so that no policy can break them.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,11 +25,18 @@ from cloudgavel.mechanism.build_problem import (
 from cloudgavel.mechanism.change_over import save_s, stop_s, useful_minimum_s
 from cloudgavel.mechanism.fallback import greedy_allocation
 from cloudgavel.mechanism.forecast import expected_cost_left_usd, forecasts
-from cloudgavel.mechanism.guards.promises import Promises, expected_way, weigh_promises
+from cloudgavel.mechanism.guards.claims import Claim, claims_of, restart_claim
+from cloudgavel.mechanism.guards.promises import (
+    Promises,
+    expected_way,
+    next_decision_at_s,
+    weigh_promises,
+)
 from cloudgavel.mechanism.guards.reserve import ROUNDING_S, committed_usd, worst_rate
 from cloudgavel.mechanism.guards.safety_net import (
     NetAnswer,
     demand_now,
+    kept_on_demand,
     latest_on_demand_start_at_s,
 )
 from cloudgavel.mechanism.idle import idle_machines
@@ -37,7 +44,7 @@ from cloudgavel.mechanism.packing import machines_of
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.reconcile import LEAST_UNSAVED_S, reconcile
-from cloudgavel.mechanism.settle import RUN_FLOOR_S, Settlement, settle
+from cloudgavel.mechanism.settle import RUN_FLOOR_S, Cover, Settlement, settle
 from cloudgavel.mechanism.situation import Situation, arrange, usd
 from cloudgavel.mechanism.state import ClusterState, JobView, canonical_text
 from cloudgavel.mechanism.wake import max_cost_left_s, max_cost_wake_s, next_wake_at_s
@@ -74,16 +81,34 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
     moves = worthwhile_moves(situation, wants, aims)
     on_demand_now, net = _safety_net(situation, promises, policy_released, moves)
     free = math.inf if money is None else max(0.0, money - standing - promises.needs_usd)
-    purse = Purse(situation, money, free)
-    assignment = assign(
-        situation, wants, promises, moves=moves, on_demand_now=on_demand_now, purse=purse
-    )
-    _stop_at_limits(situation, assignment)
-    settlement = _settle(situation, assignment, purse, promises)
+    cover = _cover(situation, promises, net)
+    for _ in range(len(cover.names) + 1):
+        purse = Purse(situation, money, free, _unsent(situation, cover))
+        assignment = assign(
+            situation, wants, promises, moves=moves, on_demand_now=on_demand_now, purse=purse
+        )
+        _stop_at_limits(situation, assignment)
+        settlement = _settle(situation, assignment, purse, promises, cover)
+        name = settlement.squeezed
+        if name is None:
+            break
+        # The money put aside for it lasts only if it goes on demand at once.
+        now = restart_claim(situation, situation.row(name), state.now_s)
+        if now is not None:
+            on_demand_now = {**on_demand_now, name: now.column}
+        cover = replace(cover, sent=cover.sent | {name})
     at_risk = _at_risk(situation, promises)
+    if settlement.wake_s < min(state.round_s, _at_most_s(situation)):
+        at_risk |= _unsaved(situation, settlement.covered)
     actions, leases = reconcile(situation, assignment, settlement, at_risk=at_risk)
     expected = forecasts(
-        situation, assignment, promises, net, allocation, [each.job for each in policy_released]
+        situation,
+        assignment,
+        promises,
+        net,
+        allocation,
+        [each.job for each in policy_released],
+        settlement.covered,
     )
     relaxed = (*promises.released.values(), *policy_released, *_max_cost_relaxed(allocation))
     if net.late_by_s:
@@ -103,7 +128,7 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
             status=allocation.status,
             notes=notes,
             committed_usd=settlement.committed_usd,
-            reserve_usd=promises.reserve_usd,
+            reserve_usd=promises.reserve_usd if money is None else settlement.reserve_usd,
             lower_bound_usd=allocation.lower_bound_usd,
             expected_cost_left_usd=expected_cost_left_usd(expected),
         )
@@ -151,8 +176,11 @@ def _released_by_policy(
     planned: Mapping[str, PlannedDeadline],
     allocation: Allocation,
 ) -> tuple[RelaxedPromise, ...]:
-    """Held promises that the policy proves lost: late beyond the margin taken off."""
-    held = set(promises.held)
+    """Held promises that the policy proves lost: late beyond the margin taken off.
+
+    Not those with their money put aside: the safety net looks after them, not the plan.
+    """
+    held = set(promises.held) - promises.covered
     return tuple(
         each
         for each in allocation.relaxed
@@ -254,27 +282,56 @@ def _stop_at_limits(situation: Situation, assignment: Assignment) -> None:
     assignment.launches = [each for each in assignment.launches if each.machine_id in tokens]
 
 
+def _cover(situation: Situation, promises: Promises, net: NetAnswer) -> Cover:
+    """The covered promises, those first that were so before, and what they claim."""
+    covered = [name for name in promises.held if name in promises.covered]
+    late = {name for name in covered if name in net.late_by_s}
+    before = {name for name in covered if name in promises.covered_before}
+    names = [name for name in covered if name in before or name not in late]
+    names.sort(key=lambda name: name not in before)
+    claims = claims_of(situation, frozenset(names), next_decision_at_s(situation.state), net.column)
+    return Cover(names=tuple(names), fresh=frozenset(names) - before, claims=claims)
+
+
+def _unsent(situation: Situation, cover: Cover) -> dict[str, Claim]:
+    """Claims of covered jobs that are not on demand and not on their way there."""
+    return {
+        name: claim
+        for name, claim in cover.claims.items()
+        if kept_on_demand(situation, situation.job(name)) is None
+    }
+
+
+def _at_most_s(situation: Situation) -> float:
+    """Longest time to the next decision that money has no say in."""
+    longest_s = max(1.0, situation.state.round_s)
+    limit_s = max_cost_wake_s(situation)
+    if limit_s is not None and limit_s >= RUN_FLOOR_S:
+        longest_s = min(longest_s, limit_s)
+    return longest_s
+
+
 def _settle(
-    situation: Situation, assignment: Assignment, purse: Purse, promises: Promises
+    situation: Situation,
+    assignment: Assignment,
+    purse: Purse,
+    promises: Promises,
+    cover: Cover,
 ) -> Settlement:
-    state = situation.state
     held = set(promises.held)
     weights = {job.spec.name: job.spec.weight for job in situation.active}
 
     def rank(name: str) -> tuple[bool, float, str]:
         return (name not in held, -weights.get(name, 0.0), name)
 
-    longest_s = max(1.0, state.round_s)
-    limit_s = max_cost_wake_s(situation)
-    if limit_s is not None and limit_s >= RUN_FLOOR_S:
-        longest_s = min(longest_s, limit_s)
     return settle(
         situation,
         assignment,
         purse,
         rank=rank,
         idle=idle_machines(situation, assignment),
-        at_most_s=longest_s,
+        at_most_s=_at_most_s(situation),
+        cover=cover,
     )
 
 
@@ -282,19 +339,26 @@ def _at_risk(situation: Situation, promises: Promises) -> set[str]:
     """Jobs off on-demand whose slack lasts for one round, but not for the loss of this work."""
     state = situation.state
     risky = set()
-    for name in promises.held:
+    for name in _unsaved(situation, promises.held):
+        latest = latest_on_demand_start_at_s(situation, name)
+        if latest is not None and latest < state.now_s + 2 * state.round_s:
+            risky.add(name)
+    return risky
+
+
+def _unsaved(situation: Situation, names: Collection[str]) -> set[str]:
+    """Jobs off on-demand with work that is worth a save: saved, it claims no money any more."""
+    found = set()
+    for name in names:
         job = situation.job(name)
         here = situation.held.get(name)
         if here is None or not situation.columns[here].spot or job.save_error is not None:
             continue
         unsaved = max(0, job.steps_done - job.saved_steps)
         unsaved_s = unsaved / float(situation.rates[situation.row(name), here])
-        if unsaved_s < max(LEAST_UNSAVED_S, 2 * save_s(job)):
-            continue
-        latest = latest_on_demand_start_at_s(situation, name)
-        if latest is not None and latest < state.now_s + 2 * state.round_s:
-            risky.add(name)
-    return risky
+        if unsaved_s >= max(LEAST_UNSAVED_S, 2 * save_s(job)):
+            found.add(name)
+    return found
 
 
 def _out_of_money(situation: Situation, assignment: Assignment, purse: Purse) -> bool:
@@ -352,13 +416,21 @@ def _stop_or_wait(situation: Situation, promises: Promises, money: float | None)
         else:
             assignment.waits[name] = reasons.STOPPING if state.stopping else reason
     purse = Purse(situation, money, 0.0)
-    settlement = _settle(situation, assignment, purse, promises)
+    settlement = _settle(situation, assignment, purse, promises, Cover())
     actions, leases = reconcile(situation, assignment, settlement, at_risk=())
     empty = Allocation(
         status=AllocationStatus.EMPTY,
         shares=np.zeros((len(situation.jobs), len(situation.columns))),
     )
-    expected = forecasts(situation, assignment, promises, _NO_NET, empty, ())
+    expected = forecasts(
+        situation,
+        assignment,
+        promises,
+        _NO_NET,
+        empty,
+        (),
+        () if state.stopping else promises.covered,
+    )
     return _plan(
         RoundPlan(
             plan_id="",

@@ -20,6 +20,7 @@ def forecasts(
     net: NetAnswer,
     allocation: Allocation,
     also_released: Collection[str],
+    covered: Collection[str],
 ) -> tuple[Forecast, ...]:
     """Expected finish and cost of every active job, and where its promise stands.
 
@@ -48,7 +49,7 @@ def forecasts(
                 finish_at_s=finish_at_s,
                 cost_usd=cost_usd,
                 deadline_at_s=job.deadline_at_s,
-                promise=_promise(situation, name, promises, net, also_released),
+                promise=_promise(situation, name, promises, net, also_released, covered),
             )
         )
     return tuple(answer)
@@ -60,13 +61,14 @@ def _promise(
     promises: Promises,
     net: NetAnswer,
     also_released: Collection[str],
+    covered: Collection[str],
 ) -> str:
     job = next(each for each in situation.active if each.spec.name == name)
     if job.deadline_at_s is None:
         return "none"
     if job.promise_released or name in promises.released or name in also_released:
         return "released"
-    if name in promises.covered and name in promises.measured and name not in net.late_by_s:
+    if name in covered and name in promises.measured and name not in net.late_by_s:
         return "covered"
     return "expected"
 

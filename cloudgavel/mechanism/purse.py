@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from cloudgavel.mechanism.change_over import stop_s
+from cloudgavel.mechanism.guards.claims import Claim
 from cloudgavel.mechanism.guards.reserve import (
     Liability,
     affordable_wake_s,
@@ -14,19 +15,28 @@ from cloudgavel.mechanism.guards.reserve import (
 from cloudgavel.mechanism.packing import Machine
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.mechanism.state import JobView
+from cloudgavel.pricing.offer import CapacityType
 
 
 class Purse:
     """Hard money (nothing may exceed it) and free money (what the promises do not need).
 
     ``money_usd`` is budget less spent, ``free_usd`` what is left of it for jobs without a promise;
-    infinite without a budget.
+    infinite without a budget. ``claims``: what covered promises that are not on demand yet have
+    put aside.
     """
 
-    def __init__(self, situation: Situation, money_usd: float | None, free_usd: float) -> None:
+    def __init__(
+        self,
+        situation: Situation,
+        money_usd: float | None,
+        free_usd: float,
+        claims: Mapping[str, Claim] | None = None,
+    ) -> None:
         self._situation = situation
         self.money_usd = math.inf if money_usd is None else money_usd
         self.free_usd = free_usd
+        self.claims = dict(claims or {})
         self.liabilities: dict[str, Liability] = {}
         for machine in situation.state.instances:
             stops = [
@@ -51,17 +61,28 @@ class Purse:
     ) -> bool:
         """Whether launching these machines leaves enough for a useful stay of the job on them.
 
-        Everything that lives now is assumed to live as long. ``limit_usd`` bounds the rent of the
-        stay; ``None`` = only the hard rule counts.
+        Everything that lives now is assumed to live as long, and what covered promises claim stays
+        (its own claim pays for going on demand). ``limit_usd`` bounds the rent of the stay;
+        ``None`` = only the hard rule counts.
         """
+        machines = list(machines)
         new = [self._liability(each, job) for each in machines]
-        everything = [*self.liabilities.values(), *new]
+        pays_itself = all(each.offer.capacity_type is not CapacityType.SPOT for each in machines)
+        aside = [
+            each.reserve(name)
+            for name, each in self.claims.items()
+            if not (pays_itself and name == job.spec.name)
+        ]
+        everything = [*self.liabilities.values(), *aside, *new]
         if committed_usd(everything, useful_s, self.lag_s) > self.money_usd:
             return False
         return limit_usd is None or committed_usd(new, useful_s, self.lag_s) <= limit_usd
 
     def launch(self, machines: Iterable[Machine], job: JobView) -> None:
         """Count launched machines among those that cost money."""
+        machines = list(machines)
+        if all(each.offer.capacity_type is not CapacityType.SPOT for each in machines):
+            self.claims.pop(job.spec.name, None)
         for machine in machines:
             self.liabilities[machine.machine_id] = self._liability(machine, job)
 

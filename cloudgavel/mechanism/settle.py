@@ -1,24 +1,45 @@
-"""The hard budget rule over a finished assignment: what no longer fits is dropped or stopped."""
+"""The budget rules over a finished assignment: what no longer fits is dropped or stopped.
 
-from collections.abc import Callable
+Hard: spent and committed stay within the budget. Beside it what covered promises claim is put
+aside: others give way to it, then covered jobs go on demand, and only then a claim is given up.
+"""
+
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.assign import Assignment, stay_of
 from cloudgavel.mechanism.change_over import stop_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
-from cloudgavel.mechanism.guards.promises import ENDING_S
+from cloudgavel.mechanism.guards.claims import ENDING_S, Claim, is_safe, safe_span_s
 from cloudgavel.mechanism.guards.reserve import (
     SMALLEST_WAKE_S,
     Liability,
     committed_usd,
     liability_of,
 )
+from cloudgavel.mechanism.guards.safety_net import worst_ready_at_s
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation
 
 RUN_FLOOR_S = ENDING_S
 """With money for less running time than this, a job is stopped rather than run on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cover:
+    """The covered promises that the budget is to hold for."""
+
+    names: tuple[str, ...] = ()
+    """The first to be given up last."""
+    fresh: frozenset[str] = frozenset()
+    """Covered by this decision first."""
+    claims: Mapping[str, Claim] = field(default_factory=lambda: MappingProxyType({}))
+    """What each needs to start again on demand after the next decision."""
+    sent: frozenset[str] = frozenset()
+    """Sent on demand by this plan already."""
 
 
 @dataclass(kw_only=True)
@@ -30,6 +51,12 @@ class Settlement:
     wake_s: float = 0.0
     """Latest next decision, seconds from now."""
     committed_usd: float = 0.0
+    reserve_usd: float = 0.0
+    """What covered promises claim beyond that."""
+    covered: frozenset[str] = frozenset()
+    """Promises whose claim is put aside."""
+    squeezed: str | None = None
+    """A covered job that has to go on demand now; the plan has to be made again with it."""
 
 
 def settle(
@@ -40,16 +67,22 @@ def settle(
     rank: Callable[[str], tuple[bool, float, str]],
     idle: dict[str, str],
     at_most_s: float,
+    cover: Cover,
 ) -> Settlement:
-    """Make ``spent + committed <= budget`` hold for the plan, changing ``assignment`` in place.
+    """Make ``spent + committed + claims <= budget`` hold, changing ``assignment`` in place.
 
-    First launches go, then running jobs are saved and stopped, by falling ``rank`` (least
-    important first); when not even that can be waited for, machines are ended unsaved, dearest
-    first. ``idle``: machines that the plan ends anyway.
+    Claims that are new go first; then launches and then running jobs of those not covered, by
+    falling ``rank`` (least important first); then a covered job goes on demand (``squeezed``: the
+    caller makes the plan again), then claims are given up. When not even the end of what is left
+    can be waited for, machines are ended unsaved, dearest first. ``idle``: machines that the plan
+    ends anyway.
     """
     answer = Settlement(terminate=dict(idle))
+    covered = list(cover.names)
     while True:
-        wake_s = purse.wake_s(at_most_s, _liabilities(situation, assignment, purse, answer))
+        names = frozenset(covered)
+        liabilities = _liabilities(situation, assignment, purse, answer, cover, names)
+        wake_s = purse.wake_s(at_most_s, liabilities)
         patience_s = [
             stop_s(job, situation.state.rules)
             for job in situation.active
@@ -68,13 +101,19 @@ def settle(
         ]
         if wake_s is not None and wake_s >= min(at_most_s, RUN_FLOOR_S if running else 1.0):
             break
-        if assignment.launches:
-            _drop_launch(situation, assignment, rank)
-        elif running:
-            name = max(running, key=rank)
-            assignment.placements.pop(name, None)
-            assignment.stops[name] = reasons.OUT_OF_MONEY
-            assignment.short_of_money.add(name)
+        fresh = [name for name in covered if name in cover.fresh]
+        stoppable = [name for name in running if name not in names]
+        if fresh:
+            covered.remove(fresh[-1])
+        elif _drop_launch(situation, assignment, rank, names):
+            pass
+        elif stoppable:
+            _stop(assignment, max(stoppable, key=rank))
+        elif covered:
+            answer.squeezed = _squeezable(situation, assignment, cover, names)
+            if answer.squeezed is not None:
+                return answer
+            covered.pop()
         elif wake_s is not None and wake_s >= SMALLEST_WAKE_S:
             break
         else:
@@ -88,10 +127,37 @@ def settle(
             )
             _forget(assignment, dearest.instance_id)
     answer.wake_s = wake_s
-    answer.committed_usd = committed_usd(
-        _liabilities(situation, assignment, purse, answer).values(), wake_s, purse.lag_s
-    )
+    hard = _liabilities(situation, assignment, purse, answer, cover, frozenset())
+    answer.committed_usd = committed_usd(hard.values(), wake_s, purse.lag_s)
+    answer.covered = frozenset(covered)
+    everything = committed_usd(liabilities.values(), wake_s, purse.lag_s)
+    answer.reserve_usd = max(0.0, everything - answer.committed_usd)
     return answer
+
+
+def _stop(assignment: Assignment, name: str) -> None:
+    assignment.placements.pop(name, None)
+    assignment.stops[name] = reasons.OUT_OF_MONEY
+    assignment.short_of_money.add(name)
+
+
+def _squeezable(
+    situation: Situation, assignment: Assignment, cover: Cover, names: frozenset[str]
+) -> str | None:
+    """The covered job off on-demand whose machine or launch costs most."""
+    best: tuple[float, str] | None = None
+    for name in sorted(names - cover.sent):
+        if name not in cover.claims or _safe_column(situation, assignment, name) is not None:
+            continue
+        job = situation.job(name)
+        placement = assignment.placements.get(name)
+        ids = {*job.instance_ids, *(placement.machine_ids if placement else ())}
+        rent = sum(
+            assignment.machines[each].usd_per_hour for each in ids if each in assignment.machines
+        )
+        if ids and (best is None or rent > best[0]):
+            best = (rent, name)
+    return None if best is None else best[1]
 
 
 def _open(situation: Situation, answer: Settlement) -> list[Instance]:
@@ -115,36 +181,137 @@ def _drop_launch(
     situation: Situation,
     assignment: Assignment,
     rank: Callable[[str], tuple[bool, float, str]],
-) -> None:
-    """Give up the launches of the least important job that waits for one."""
+    covered: frozenset[str],
+) -> bool:
+    """Give up the launches of the least important job that waits for one; none left: false."""
     tokens = {each.machine_id for each in assignment.launches}
     owners = [
         name
         for name, each in assignment.placements.items()
         if not each.stays and tokens.intersection(each.machine_ids)
     ]
-    if not owners:
+    able = [name for name in owners if name not in covered]
+    if not able:
+        if owners or not assignment.launches:
+            return False
         assignment.launches.clear()
-        return
-    least = max(owners, key=rank)
+        return True
+    least = max(able, key=rank)
     gone = tokens.intersection(assignment.placements[least].machine_ids)
+    if any(
+        gone.intersection(assignment.placements[name].machine_ids) for name in covered & set(owners)
+    ):
+        # A covered job shares it: only the other one goes.
+        del assignment.placements[least]
+        _back(situation, assignment, least)
+        return True
     for name in owners:
         if gone.intersection(assignment.placements[name].machine_ids):
             del assignment.placements[name]
-            job = situation.job(name)
-            if name in situation.held and not job.stopping:
-                assignment.placements[name] = stay_of(situation, assignment.machines, job)
-                continue
-            assignment.waits[name] = reasons.OUT_OF_MONEY
-            assignment.short_of_money.add(name)
+            _back(situation, assignment, name)
     assignment.launches = [each for each in assignment.launches if each.machine_id not in gone]
     for token in gone:
         assignment.machines.pop(token, None)
+    return True
+
+
+def _back(situation: Situation, assignment: Assignment, name: str) -> None:
+    """A job whose launch is given up stays where it is, or waits."""
+    job = situation.job(name)
+    if name in situation.held and not job.stopping:
+        assignment.placements[name] = stay_of(situation, assignment.machines, job)
+        return
+    assignment.waits[name] = reasons.OUT_OF_MONEY
+    assignment.short_of_money.add(name)
+
+
+def _safe_column(situation: Situation, assignment: Assignment, name: str) -> int | None:
+    """The on-demand column where a job is and may stay, or where this plan sends it."""
+    job = situation.job(name)
+    placement = assignment.placements.get(name)
+    if placement is not None and not situation.columns[placement.column].spot:
+        return placement.column
+    if not is_safe(situation, job) or name in assignment.stops:
+        return None
+    leaves = placement is not None and all(
+        assignment.machines[each].ready and not assignment.machines[each].new
+        for each in placement.machine_ids
+    )
+    return None if leaves else situation.held[name]
+
+
+def _put_aside(
+    situation: Situation, assignment: Assignment, cover: Cover, names: frozenset[str]
+) -> tuple[dict[str, float], dict[str, float], list[Liability]]:
+    """Claims of the covered jobs ``names``.
+
+    Returned: rent in seconds put aside for each machine, seconds by which each machine's end is
+    put off by a job that leaves it later, and what is to be launched yet.
+    """
+    state = situation.state
+    least_s: dict[str, float] = {}
+    later_s: dict[str, float] = {}
+    launches: list[Liability] = []
+    for name in sorted(names):
+        job = situation.job(name)
+        placement = assignment.placements.get(name)
+        column = _safe_column(situation, assignment, name)
+        if column is None:
+            claim = cover.claims.get(name)
+            if claim is None:
+                continue
+            launches.append(claim.reserve(name))
+            if not job.stopping:
+                for each in job.instance_ids:
+                    later_s[each] = max(later_s.get(each, 0.0), claim.beside_s)
+            continue
+        if placement is None or placement.stays or placement.column != column:
+            ids, span_s = job.instance_ids, safe_span_s(situation, job, column)
+        else:
+            ids = placement.machine_ids
+            ready_at_s = max(
+                worst_ready_at_s(situation, situation.instances[each])
+                if each in situation.instances
+                else state.now_s
+                + situation.columns[column].boot_s * state.rules.change_over_quantile
+                for each in ids
+            )
+            span_s = safe_span_s(situation, job, column, ready_at_s)
+            if not job.stopping:
+                beside_s = ready_at_s - state.now_s + 2 * state.rules.wake_lag_s
+                for each in job.instance_ids:
+                    later_s[each] = max(later_s.get(each, 0.0), beside_s)
+        for each in ids:
+            least_s[each] = max(least_s.get(each, 0.0), span_s)
+    return least_s, later_s, launches
 
 
 def _liabilities(
+    situation: Situation,
+    assignment: Assignment,
+    purse: Purse,
+    answer: Settlement,
+    cover: Cover,
+    names: frozenset[str],
+) -> dict[str, Liability]:
+    """What all machines may cost, and what the covered jobs ``names`` claim beside it."""
+    found = _machine_liabilities(situation, assignment, purse, answer)
+    if not names or math.isinf(purse.money_usd):
+        return found
+    least_s, later_s, launches = _put_aside(situation, assignment, cover, names)
+    for machine_id, liability in found.items():
+        found[machine_id] = replace(
+            liability,
+            wind_down_s=liability.wind_down_s + later_s.get(machine_id, 0.0),
+            least_s=least_s.get(machine_id, 0.0),
+        )
+    return found | {each.instance_id: each for each in launches}
+
+
+def _machine_liabilities(
     situation: Situation, assignment: Assignment, purse: Purse, answer: Settlement
 ) -> dict[str, Liability]:
+    """What all machines may cost, by machine."""
     state = situation.state
     ready = {
         machine_id for each in assignment.placements.values() for machine_id in each.machine_ids
@@ -175,7 +342,6 @@ def _liabilities(
     for launch in assignment.launches:
         liability = purse.liabilities.get(launch.machine_id)
         if liability is not None:
-            found[launch.machine_id] = replace(
-                liability, wind_down_s=state.rules.terminate_confirm_s
-            )
+            # With the stop of its job, as from the next decision on: nothing may grow till then.
+            found[launch.machine_id] = liability
     return found

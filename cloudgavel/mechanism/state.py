@@ -44,6 +44,8 @@ class JobView:
     deadline_at_s: float | None = None
     promise_released: bool = False
     """Its deadline is no longer promised (released in an earlier round)."""
+    covered: bool = False
+    """The last decision called its promise covered: the money for it stays put aside."""
     throughput_steps_per_s: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({})
     )

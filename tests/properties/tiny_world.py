@@ -147,6 +147,9 @@ class World:
                     state=InstanceState.TERMINATING,
                     terminate_asked_at_s=state.now_s,
                 )
+        for forecast in plan.forecasts:
+            job = jobs[forecast.job]
+            jobs[forecast.job] = replace(job, covered=forecast.promise == "covered")
         for each in plan.relaxed:
             if each.promise == "deadline":
                 jobs[each.job] = replace(jobs[each.job], promise_released=True)

@@ -1,9 +1,9 @@
 """Which deadlines are promised, which of them are paid for in the worst case, which must go.
 
 Held promises need at least their *expected* cost (cheapest way expected to be in time). In order
-of weight they also get their *worst-case* cost (on demand from the last checkpoint) as far as the
-money goes: these are covered. A promise is released, least weight first, only when not even the
-expected costs fit in the money left, or when no machine at all could be in time any more.
+of weight they also get their *worst-case* cost (``claims``) as far as the money goes: these are
+covered, and stay so. A promise is released, least weight first, only when not even the expected
+costs fit in the money left, or when no machine at all could be in time any more.
 """
 
 import math
@@ -11,13 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s, stop_s
-from cloudgavel.mechanism.guards.safety_net import (
-    on_demand_columns,
-    stepping_s,
-    worst_change_over_s,
-)
+from cloudgavel.mechanism.guards.claims import is_safe, restart_claim, safe_span_s
+from cloudgavel.mechanism.guards.safety_net import stepping_s
 from cloudgavel.mechanism.situation import Situation, usd
-from cloudgavel.mechanism.state import JobView
+from cloudgavel.mechanism.state import ClusterState, JobView
 from cloudgavel.policies.allocation import RelaxedPromise
 from cloudgavel.pricing.interruption import expected_lost_work_s, save_interval_s
 from cloudgavel.units import HOUR_S
@@ -25,8 +22,6 @@ from cloudgavel.units import HOUR_S
 DOUBT_SHARE = 0.1
 """A job without a promise starts only when the money exceeds its expected cost by this share, and
 goes on as long as it does not fall short: small changes stop and start nothing."""
-ENDING_S = 30.0
-"""Running time below which the hard rule stops a job (``settle.RUN_FLOOR_S``)."""
 NEAR_S = 1.0
 """Lateness below this is rounding."""
 
@@ -47,6 +42,8 @@ class Promises:
     held: tuple[str, ...]
     """By falling weight."""
     covered: frozenset[str]
+    covered_before: frozenset[str]
+    """Those that the last decision covered, and what they come after."""
     released: Mapping[str, RelaxedPromise]
     """Released by this decision."""
     wished: frozenset[str]
@@ -59,7 +56,7 @@ class Promises:
     expected_usd: Mapping[str, float]
     """Of every job: cheapest way expected to be in time (of those without a deadline: of all)."""
     worst_usd: Mapping[str, float]
-    """Of held promises: cheapest way on demand in time, from the last checkpoint."""
+    """Of held promises: what they claim at worst to be finished on demand."""
     measured: frozenset[str]
     """Held promises that rest on measured or given throughputs."""
     top_up_left_usd: float
@@ -127,40 +124,38 @@ def expected_cost(situation: Situation, row: int, deadline_at_s: float | None) -
     return best
 
 
-def worst_cost(situation: Situation, row: int, deadline_at_s: float) -> float | None:
-    """Cheapest way on demand from the last checkpoint that is in time; else the fastest one.
+def worst_cost(situation: Situation, row: int) -> float | None:
+    """What the job claims at worst to be finished on demand; ``None`` where nothing can be had so.
 
-    Change-overs at their high quantile, a machine of its own. What already runs on demand goes on.
-    ``None`` where nothing can be had on demand.
+    What runs on demand goes on; else a fresh start from the last checkpoint after the next
+    decision (see ``claims``).
     """
     job = situation.jobs[row]
-    held = situation.held.get(job.spec.name)
-    rules = situation.state.rules
-    # The hard rule keeps the money for the end of a machine until it has ended.
-    end_s = rules.terminate_confirm_s + stop_s(job, rules) + 2 * rules.wake_lag_s + ENDING_S
-    ways: list[tuple[bool, float, float, int]] = []
-    for column in on_demand_columns(situation, row):
-        each = situation.columns[column]
-        rate = float(situation.rates[row, column])
-        work_s = worst_change_over_s(situation, job, each) + stepping_s(
-            job, rate, job.steps_left_if_lost
-        )
-        late = situation.state.now_s + work_s > deadline_at_s
-        money = usd(each.alone_usd_per_hour, work_s + end_s) + _lost_rent_usd(situation, row)
-        ways.append((late, work_s if late else 0.0, money, column))
-    if held is not None and not situation.columns[held].spot:
-        work_s = stepping_s(job, float(situation.rates[row, held]), job.steps_left)
-        late = situation.state.now_s + work_s > deadline_at_s
-        money = usd(situation.columns[held].alone_usd_per_hour, work_s + end_s)
-        ways.append((late, work_s if late else 0.0, money, held))
-    return min(ways)[2] if ways else None
+    state = situation.state
+    if is_safe(situation, job):
+        held = situation.held[job.spec.name]
+        return usd(situation.columns[held].alone_usd_per_hour, safe_span_s(situation, job, held))
+    claim = restart_claim(situation, row, next_decision_at_s(state))
+    return None if claim is None else claim.usd
 
 
-def _lost_rent_usd(situation: Situation, row: int) -> float:
-    """Rent until the next decision, and until the end after it, that may bring no progress."""
+def next_decision_at_s(state: ClusterState) -> float:
+    """When the next decision comes at the latest."""
+    return state.now_s + state.round_s + state.rules.wake_lag_s
+
+
+def _at_stake_usd(situation: Situation, row: int) -> float:
+    """Rent that may bring no progress before a spot machine has earned its first checkpoint.
+
+    Only who has this on top of its claim is newly covered, or the first setback would already
+    send it on demand.
+    """
     job = situation.jobs[row]
+    if is_safe(situation, job):
+        return 0.0
     rules = situation.state.rules
     lost_s = situation.state.round_s + rules.wake_lag_s + rules.terminate_confirm_s
+    lost_s += stop_s(job, rules) + restore_s(job) + job.save_every_s
     if job.instance_ids:
         rent = sum(
             situation.instances[each].price_usd_per_hour
@@ -169,6 +164,7 @@ def _lost_rent_usd(situation: Situation, row: int) -> float:
         )
     else:
         rent = min(situation.columns[each].alone_usd_per_hour for each in situation.options(row))
+        lost_s += situation.state.rules.boot_s
     return usd(rent * (1 + rules.price_rise_share), lost_s)
 
 
@@ -235,8 +231,14 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     money = math.inf if money_usd is None else max(0.0, money_usd)
     carried = _with_predecessors(situation, held)
     total = math.fsum(expected[name] for name in carried)
-    while held and total > money + 1e-9:
-        name = held.pop()
+    kept = {name for name in held if situation.job(name).covered}
+    kept = set(_with_predecessors(situation, [each for each in held if each in kept]))
+    while total > money + 1e-9:
+        # What is covered has its money put aside: others go first, and it is not released here.
+        name = next((each for each in reversed(held) if each not in kept), None)
+        if name is None:
+            break
+        held.remove(name)
         missing = total - money
         carried = _with_predecessors(situation, held)
         total = math.fsum(expected[each] for each in carried)
@@ -260,31 +262,44 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     )
     left = money - total - idle_usd
     short = False
-    for name in carried:
-        deadline_at_s = deadlines[name]
-        if deadline_at_s is None:
+    # Who is covered already comes first: its money is not given to others any more.
+    for name in sorted(carried, key=lambda each: each not in kept):
+        if deadlines[name] is None:
             continue
         row = situation.row(name)
         job = situation.job(name)
         if not _rests_on_estimates(situation, row, job):
             measured.add(name)
-        cost = worst_cost(situation, row, deadline_at_s)
+        cost = worst_cost(situation, row)
         if cost is None or job.spec.spot_only:
-            short = short or math.isfinite(money)
+            short = short or (math.isfinite(money) and name not in kept)
             continue
         worst[name] = cost
         top_up = max(0.0, cost - expected[name])
+        if name in kept:
+            left -= top_up
+            covered.add(name)
+            continue
+        before = {each for each in job.waits_for if each in situation.rows}
+        stake = _at_stake_usd(situation, row) if math.isfinite(money) else 0.0
         # In order of weight without gaps: when spot vanishes, promises are released from the end.
-        if not short and top_up <= left + 1e-9:
+        if (
+            not short
+            and before <= covered
+            and name in measured
+            and top_up + stake <= left + 1e-9
+            and _limits_allow(situation, job, cost + stake)
+        ):
             left -= top_up
             covered.add(name)
         else:
-            short = True
+            short = short or math.isfinite(money)
     funded, partial, partial_usd = _fund(situation, carried, expected, max(0.0, left))
     wished = frozenset(job.spec.name for job in asked if job.spec.name in funded)
     return Promises(
         held=tuple(carried),
         covered=frozenset(covered),
+        covered_before=frozenset(kept & covered),
         released=released,
         wished=wished,
         funded=frozenset(funded),
@@ -375,19 +390,33 @@ def cost_to_end_usd(situation: Situation, name: str, column: int) -> float:
 
 
 def _with_predecessors(situation: Situation, held: Sequence[str]) -> list[str]:
-    """Held promises and what they come after, each once, in order of weight."""
+    """Held promises in order of weight, each once and after what it comes after."""
     found: dict[str, None] = {}
+
+    def add(name: str, above: frozenset[str]) -> None:
+        if name in found or name in above:
+            return
+        for before in situation.job(name).waits_for:
+            if before in situation.rows:
+                add(before, above | {name})
+        found[name] = None
+
     for name in held:
-        pending = [name]
-        while pending:
-            each = pending.pop()
-            if each in found:
-                continue
-            found[each] = None
-            pending.extend(
-                before for before in situation.job(each).waits_for if before in situation.rows
-            )
+        add(name, frozenset())
     return list(found)
+
+
+def _limits_allow(situation: Situation, job: JobView, cost_usd: float) -> bool:
+    """Whether the job's own ``max_cost`` and ``max_duration`` cannot end it before its deadline."""
+    deadline_at_s = situation.deadlines[job.spec.name]
+    if job.spec.max_cost_usd is not None and job.spent_usd + cost_usd > job.spec.max_cost_usd:
+        return False
+    if job.spec.max_duration_s is None or deadline_at_s is None:
+        return True
+    begin_at_s = job.started_at_s
+    if begin_at_s is None:
+        begin_at_s = max(situation.state.now_s, job.release_at_s)
+    return deadline_at_s <= begin_at_s + job.spec.max_duration_s
 
 
 def _rests_on_estimates(situation: Situation, row: int, job: JobView) -> bool:

@@ -33,11 +33,14 @@ class Liability:
     """Rest of the minimum charge."""
     ending: bool = False
     """Its end is asked for already: the next decision does not matter."""
+    least_s: float = 0.0
+    """Rent that is put aside whenever the next decision comes (a covered promise's)."""
 
     def usd(self, wake_in_s: float, lag_s: float) -> float:
         """Worst cost from now when the next decision comes ``wake_in_s`` from now."""
         span_s = self.wind_down_s + (0.0 if self.ending else wake_in_s + lag_s)
-        return self.usd_per_hour * (max(span_s, self.minimum_left_s) + ROUNDING_S) / HOUR_S
+        span_s = max(span_s, self.minimum_left_s, self.least_s)
+        return self.usd_per_hour * (span_s + ROUNDING_S) / HOUR_S
 
 
 def committed_usd(liabilities: Iterable[Liability], wake_in_s: float, lag_s: float) -> float:

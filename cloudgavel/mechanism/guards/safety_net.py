@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cloudgavel.jobs.lifecycle import JobPhase
-from cloudgavel.mechanism.change_over import restore_s, save_s, stop_s
+from cloudgavel.mechanism.change_over import boot_s, restore_s, save_s, stop_s
 from cloudgavel.mechanism.columns import Column
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.guards.timeline import Timeline
@@ -96,9 +96,15 @@ def on_demand_columns(situation: Situation, row: int) -> list[int]:
     ]
 
 
-def worst_change_over_s(situation: Situation, job: JobView, column: Column) -> float:
-    """Boot and restore at their high quantile."""
-    return (column.boot_s + restore_s(job)) * situation.state.rules.change_over_quantile
+def restart_s(situation: Situation, job: JobView, column: Column) -> float:
+    """Worst time from a launch to the first step there.
+
+    Boot and restore at their high quantile, each noticed late; where it still runs somewhere, it
+    works on until the new machine is ready, and then saves and stops.
+    """
+    rules = situation.state.rules
+    span_s = (column.boot_s + restore_s(job)) * rules.change_over_quantile + 2 * rules.wake_lag_s
+    return span_s + stop_s(job, rules) if job.instance_ids else span_s
 
 
 def latest_on_demand_start_at_s(situation: Situation, name: str) -> float | None:
@@ -114,7 +120,7 @@ def latest_on_demand_start_at_s(situation: Situation, name: str) -> float | None
     job = situation.jobs[row]
     return max(
         deadline_at_s
-        - worst_change_over_s(situation, job, situation.columns[each])
+        - restart_s(situation, job, situation.columns[each])
         - stepping_s(job, float(situation.rates[row, each]), job.steps_left_if_lost)
         for each in columns
     )
@@ -174,15 +180,39 @@ def kept_finish_at_s(situation: Situation, job: JobView, column: int) -> float:
             return state.now_s + left_s + stepping_s(job, rate, job.steps_left_if_lost)
         extra_s = save_s(job) if job.phase is JobPhase.SAVING else 0.0
         return state.now_s + extra_s + stepping_s(job, rate, job.steps_left)
-    ready_at_s = state.now_s
-    for machine in machines_intended(situation, job):
-        if machine.state is not InstanceState.READY:
-            boot_at_s = machine.launched_at_s + situation.columns[column].boot_s * quantile
-            ready_at_s = max(ready_at_s, boot_at_s)
-    if job.instance_ids:
-        # Told to stop first where it is.
-        ready_at_s += stop_s(job, state.rules)
-    return ready_at_s + restore_s(job) * quantile + stepping_s(job, rate, job.steps_left_if_lost)
+    ready_at_s = max(
+        (worst_ready_at_s(situation, each) for each in machines_intended(situation, job)),
+        default=state.now_s,
+    )
+    return going_finish_at_s(situation, job, column, ready_at_s)
+
+
+def worst_ready_at_s(situation: Situation, machine: Instance) -> float:
+    """When a machine takes orders at the latest."""
+    state = situation.state
+    if machine.state is InstanceState.READY:
+        return state.now_s
+    longest_s = boot_s(state, machine.offer) * state.rules.change_over_quantile
+    return max(state.now_s, machine.launched_at_s + longest_s)
+
+
+def going_finish_at_s(situation: Situation, job: JobView, column: int, ready_at_s: float) -> float:
+    """Worst finish of a job that goes to machines that are ready then, its unsaved work lost.
+
+    Where it still runs it is told to stop once they are ready.
+    """
+    rules = situation.state.rules
+    start_at_s = ready_at_s + rules.wake_lag_s
+    if job.instance_ids and not job.stopping:
+        start_at_s += stop_s(job, rules) + rules.wake_lag_s
+    elif job.instance_ids:
+        asked_at_s = job.stop_asked_at_s
+        asked_at_s = situation.state.now_s if asked_at_s is None else asked_at_s
+        gone_at_s = max(situation.state.now_s, asked_at_s + stop_s(job, rules))
+        start_at_s = max(start_at_s, gone_at_s + rules.wake_lag_s)
+    rate = float(situation.rates[situation.row(job.spec.name), column])
+    start_at_s += restore_s(job) * rules.change_over_quantile
+    return start_at_s + stepping_s(job, rate, job.steps_left_if_lost)
 
 
 def check_net(
@@ -329,7 +359,7 @@ def _place(
     ways = []
     for column in on_demand_columns(situation, row):
         each = situation.columns[column]
-        work_s = worst_change_over_s(situation, job, each) + stepping_s(
+        work_s = restart_s(situation, job, each) + stepping_s(
             job, float(situation.rates[row, column]), job.steps_left_if_lost
         )
         ways.append((usd(each.alone_usd_per_hour, work_s), work_s, column))
