@@ -1,7 +1,7 @@
 """Google's clients: made late, kept, watched, and replaceable by ones that reach no cloud."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,9 @@ CALL_TIMEOUT_S = 60.0
 REPEAT_READS_S = 30.0
 """Listings and the like are repeated for so long; what creates or deletes never by itself."""
 POOL_SIZE = 50
+RESOURCE_MANAGER_URL = "https://cloudresourcemanager.googleapis.com"
+MOST_PERMISSIONS = 100
+"""Asked about at once."""
 
 _COMPUTE = {
     "compute.instances": "InstancesClient",
@@ -80,6 +83,28 @@ class GcpClients:
             retry=None if operation in _WRITES else self._repeating(),
             timeout=CALL_TIMEOUT_S,
         )
+
+    def granted(self, project: str, permissions: Sequence[str]) -> frozenset[str]:
+        """Ask which of the permissions we have on a project; Google's errors pass.
+
+        The resource manager's own client would be one more package for this one question.
+        """
+        from google.api_core import exceptions
+
+        error_of: Any = exceptions.from_http_response
+        session = self._client("compute.projects").transport._session
+        base = (self.endpoint or RESOURCE_MANAGER_URL).rstrip("/")
+        found: set[str] = set()
+        for start in range(0, len(permissions), MOST_PERMISSIONS):
+            answer = session.post(
+                f"{base}/v1/projects/{project}:testIamPermissions",
+                json={"permissions": list(permissions[start : start + MOST_PERMISSIONS])},
+                timeout=CALL_TIMEOUT_S,
+            )
+            if answer.status_code >= 400:
+                raise error_of(answer)
+            found.update(answer.json().get("permissions", ()))
+        return frozenset(found)
 
     def _client(self, service: str) -> Any:
         with self._lock:

@@ -1,6 +1,5 @@
 """Google Cloud as a provider: launch, list, end; every promise of ``providers.base``."""
 
-import difflib
 import logging
 import threading
 import time
@@ -9,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from cloudgavel.errors import UsageError
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.providers.base import (
     EndReason,
@@ -88,8 +86,8 @@ class GcpProvider:
     """Implements ``Provider`` on Compute Engine and Cloud TPU; safe between threads.
 
     Instants are those of ``now_s`` where this process was there, Google's otherwise. Offers come
-    from the catalogue that is handed in; prices are read over it. ``UsageError`` for a region that
-    the catalogue does not have. Nothing is asked of Google before the first verb is used.
+    from the catalogue that is handed in; prices are read over it. Nothing is asked of Google before
+    the first verb is used.
 
     A failed insertion is failed for good: Google answers a repeat of the same token and offer with
     the same failure for an hour, so what is tried again needs a new token.
@@ -109,7 +107,6 @@ class GcpProvider:
     ) -> None:
         """``read_prices=False`` leaves the catalogue's prices; ``pause`` waits between looks."""
         mine = [offer for offer in catalogue if offer.provider == "gcp"]
-        check_regions(settings, mine)
         self._settings = settings
         self._now_s = now_s
         self._clients = clients or GcpClients()
@@ -179,7 +176,15 @@ class GcpProvider:
 
         Limits that may not be read, of newer GPUs and of TPUs are unknown, and unknown is not zero.
         """
-        return quotas_of(self._all_limits(), self._offers.values())
+        quotas = quotas_of(self._all_limits(), self._offers.values())
+        if self._settings.max_instances is None:
+            return quotas
+        own = Quota(
+            name="gcp max_instances",
+            limit=float(self._settings.max_instances),
+            units_per_instance=dict.fromkeys(self._offers, 1.0),
+        )
+        return (own, *quotas)
 
     def launch(self, request: LaunchRequest) -> ListedInstance:
         """Rent one machine, or return the one that this very request already rented.
@@ -680,23 +685,3 @@ class GcpProvider:
 def _between(low_s: float, at_s: float | None, high_s: float) -> float:
     """An instant that is told, kept within what we know; untold: now, when it was missed."""
     return high_s if at_s is None else max(low_s, min(at_s, high_s))
-
-
-def check_regions(settings: GcpSettings, offers: Sequence[Offer]) -> None:
-    """Raise ``UsageError`` for a region without an offer, with the nearest that has some."""
-    if not settings.project:
-        raise UsageError(
-            "no project of Google Cloud is given", hints=["set `project` under `clouds: gcp`"]
-        )
-    if not settings.regions:
-        raise UsageError(
-            "no region of Google Cloud is asked for", hints=["name one under `clouds`"]
-        )
-    known = sorted({offer.region for offer in offers})
-    for region in settings.regions:
-        if region not in known:
-            near = difflib.get_close_matches(region, known, n=1)
-            raise UsageError(
-                f"Google Cloud has no region `{region}` with accelerators that are known here",
-                hints=[f"did you mean `{near[0]}`?" if near else "see `cloudgavel prices`"],
-            )

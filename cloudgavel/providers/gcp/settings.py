@@ -52,6 +52,8 @@ class GcpSettings:
     """A launch is watched so long for a stock-out; what is still undecided then counts as
     pending, and the next listings tell."""
     visible_grace_s: float = 120.0
+    max_instances: int | None = None
+    """Of the run's own machines and slices at a time, here; ``None`` = as the quotas allow."""
     facts_age_s: float = 6 * 3600.0
     """Types, GPUs and images are asked for again after this."""
     quotas_age_s: float = 900.0

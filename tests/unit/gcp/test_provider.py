@@ -6,13 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cloudgavel.errors import UsageError
+from cloudgavel.jobs.spec import CloudSpec
+from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.providers.base import EndReason, MachineState, Provider
 from cloudgavel.providers.failures import CallFailed, FailureKind, LaunchFailed
+from cloudgavel.providers.gcp.assembly import gcp_settings
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.mocked.cloud import Habits, QuotaLimit
 from cloudgavel.providers.gcp.provider import GcpProvider
 from tests.unit.gcp.project import (
+    AGENT,
     RUN_ID,
     START_AT_S,
     a_project,
@@ -194,11 +198,14 @@ def test_a_wrong_project_is_told_by_name():
 
 
 def test_a_wrong_region_is_told_at_once_with_the_nearest():
+    cloud = CloudSpec(provider="gcp", regions=("us-centrall1",), project="p")
     with pytest.raises(UsageError) as caught:
-        GcpProvider(
-            settings=settings(regions=("us-centrall1",)),
-            catalogue=[an_offer()],
-            now_s=lambda: START_AT_S,
+        gcp_settings(
+            cloud,
+            catalog=Catalog(offers=(an_offer(),)),
+            store_url="gs://runs/r",
+            agent=AGENT,
+            environment={},
         )
     assert "us-central1" in caught.value.hints[0]
 

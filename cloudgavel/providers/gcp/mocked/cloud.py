@@ -186,6 +186,7 @@ class FakeGcp:
         self.vms: dict[tuple[str, str], Vm] = {}
         self.slices: dict[tuple[str, str], Slice] = {}
         self.buckets: set[str] = set()
+        self.denied_permissions: set[str] = set()
         self.skus: dict[str, list[dict[str, Any]]] = {}
         """By service (``services/6F81-5844-456A``)."""
         self.calls: Counter[str] = Counter()

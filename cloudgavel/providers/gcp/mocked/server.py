@@ -46,7 +46,13 @@ class Services:
                 return refusal.answer()
 
     def _handled(self, request: Request) -> Answer:
-        for service in (self.compute.route, self.tpu.route, self.storage.route, self._billing):
+        for service in (
+            self.compute.route,
+            self.tpu.route,
+            self.storage.route,
+            self._billing,
+            self._permissions,
+        ):
             found = service(request)
             if found is not None:
                 operation, do = found
@@ -70,6 +76,13 @@ class Services:
             return None
         rows = self.cloud.skus.get(path.removesuffix("/skus"), [])
         return "skus.list", lambda: said({"skus": rows})
+
+    def _permissions(self, request: Request) -> tuple[str, Callable[[], Answer]] | None:
+        if request.path != f"/v1/projects/{self.cloud.project}:testIamPermissions":
+            return None
+        asked = request.json().get("permissions", [])
+        granted = [each for each in asked if each not in self.cloud.denied_permissions]
+        return "projects.testIamPermissions", lambda: said({"permissions": granted})
 
 
 @dataclass
