@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     "--policies",
     default="min_cost,uniform_progress,greedy,clairvoyant",
     show_default=True,
-    help="Names with commas between; also uniform_progress_eager, region_failover, "
-    "on_demand_only.",
+    help="Names with commas between; also uniform_progress_eager, region_failover, on_demand_only.",
 )
 @click.option(
     "--together", is_flag=True, help="One job that may use any of the zones, not one per trace."

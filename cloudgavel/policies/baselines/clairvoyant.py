@@ -90,7 +90,7 @@ def clairvoyant_usd(
             stays.append(np.where(there[:, step, machine, None], stay, np.inf))
             if end > steps:
                 continue
-            startable = there[:, step:end, machine].all(axis=1)
+            startable = np.logical_and.reduce(there[:, step:end, machine], axis=1)
             if not startable.any():
                 continue
             last_price = prices[:, end - 1, machine]

@@ -34,9 +34,7 @@ class UniformProgress:
         done_s = terms.work_s - view.work_left_s
         behind = done_s < view.elapsed_s * pace - _ROUNDING_S
         spot = view.available.any(axis=1)
-        choice = np.where(
-            spot, keep_or_cheapest(terms, view), np.where(behind, ON_DEMAND, WAIT)
-        )
+        choice = np.where(spot, keep_or_cheapest(terms, view), np.where(behind, ON_DEMAND, WAIT))
         leave = spot
         if self._hysteresis:
             leave = spot & (done_s > (view.elapsed_s + 2 * terms.changeover_s) * pace)

@@ -88,11 +88,9 @@ class SpotUnderDeadline:
         self._learn(available)
 
     def _learn(self, available: Bools) -> None:
-        there = available.any(axis=1)
+        there: Bools = np.asarray(available.any(axis=1))
         belief = (
-            first_belief(self._family, there)
-            if self._market is None
-            else seen(self._market, there)
+            first_belief(self._family, there) if self._market is None else seen(self._market, there)
         )
         self._market = outlook(belief, there, self._chain)
         if available.shape[1] > 1:

@@ -56,7 +56,7 @@ RATIO_RANGE = (0.03, 1.5)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpotOpinion:
-    """Why: expected cost from now to the end by what is held in this step. Extra prices included."""
+    """Expected cost from now to the end by what is held in this step, extra prices included."""
 
     choice: Ints
     """(J,) ``WAIT``, ``ON_DEMAND`` or the index of a spot offer."""
@@ -251,13 +251,15 @@ def _tables(
     shelf: TableShelf,
 ) -> Iterator[tuple[Ints, Floats, ValueTable]]:
     """Yield rows, the share of the table in their values, the table; shares of a row sum to 1."""
-    steps_s = np.array([table_step_s(terms, value) for value in np.unique(terms.deadline_s).tolist()])
+    steps_s = np.array(
+        [table_step_s(terms, value) for value in np.unique(terms.deadline_s).tolist()]
+    )
     step_of = dict(zip(np.unique(terms.deadline_s).tolist(), steps_s.tolist(), strict=True))
     step_s = np.array([step_of[value] for value in terms.deadline_s.tolist()])
     place = np.log(np.clip(ratios, *RATIO_RANGE)) / np.log(RATIO_GRID)
     low = np.floor(place).astype(int)
     # Values are concave in the price: a straight line between two tables is a lower bound.
-    low_ratio, high_ratio = RATIO_GRID**low.astype(float), RATIO_GRID ** (low + 1.0)
+    low_ratio, high_ratio = RATIO_GRID ** low.astype(float), RATIO_GRID ** (low + 1.0)
     share = (np.clip(ratios, *RATIO_RANGE) - low_ratio) / (high_ratio - low_ratio)
     for step in np.unique(step_s).tolist():
         group = step_s == step

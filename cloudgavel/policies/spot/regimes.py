@@ -28,7 +28,7 @@ def _log_spaced(lowest: float, highest: float, count: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegimeFamily:
-    """The family's shape; all a table or a belief depends on, hashable so that both can be cached."""
+    """The family's shape: all that a table or a belief depends on, hashable for caches."""
 
     stay_scales_s: tuple[float, ...] = _log_spaced(400.0, 20_000.0, 4)
     """Scales of runs with spot. Seven minutes to five and a half hours; with the default decay and
@@ -102,7 +102,6 @@ class RegimeFamily:
         shares: Floats = time_s / time_s.sum(axis=(0, 1))
         return shares
 
-
     def rerun_matrix(self, kind: int) -> Floats:
         """(K, K) chance of each regime given the one before when a run of ``kind`` begins.
 
@@ -111,12 +110,10 @@ class RegimeFamily:
         stays, aways = len(self.stay_scales_s), len(self.away_scales_s)
         count = stays if kind else aways
         distance = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-        kernel = np.exp(-distance / self.rerun_spread)
+        kernel: Floats = np.exp(-distance / self.rerun_spread)
         kernel /= kernel.sum(axis=1, keepdims=True)
         kernel = (1 - self.rerun_share) * np.eye(count) + self.rerun_share * kernel
-        result: Floats = (
-            np.kron(kernel, np.eye(aways)) if kind else np.kron(np.eye(stays), kernel)
-        )
+        result: Floats = np.kron(kernel, np.eye(aways)) if kind else np.kron(np.eye(stays), kernel)
         return result
 
 

@@ -9,6 +9,7 @@ belief is computed from the sightings each time.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,7 @@ _LONGEST_HISTORY = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sighting:
-    """At an instant a spot offer could or could not be had (a start, a refusal, an interruption)."""
+    """A spot offer could or could not be had then (a start, a refusal, an interruption)."""
 
     at_s: float
     available: bool
@@ -217,7 +218,7 @@ def _belief(
     grid = states[place]
     grid[-1] = available
     belief = first_belief(family, grid[0])
-    for before, after in zip(grid[:-1], grid[1:], strict=True):
+    for before, after in pairwise(grid):
         belief = seen(outlook(belief, before, chain), after)
     return belief
 

@@ -29,7 +29,9 @@ def must_be_on_demand(terms: SpotTerms, view: SpotView) -> Bools:
     rows = np.arange(len(view.held))
     held = np.maximum(view.held, 0)
     keeps = (view.held >= 0) & view.available[rows, held]
-    ends = view.pending_s + view.work_left_s / terms.rate_of(view.held) <= terms.tick_s + _ROUNDING_S
+    ends = (
+        view.pending_s + view.work_left_s / terms.rate_of(view.held) <= terms.tick_s + _ROUNDING_S
+    )
     return tight & ~(keeps & ends)
 
 

@@ -166,7 +166,8 @@ def build_table(key: TableKey) -> ValueTable:
     ) -> NDArray[np.float32]:
         size, count = array.shape[:2]
         moved = (slack @ array.reshape(size, -1)).reshape(array.shape)
-        return np.matmul(room, moved.reshape(size, count, -1)).reshape(array.shape)
+        result: NDArray[np.float32] = np.matmul(room, moved.reshape(size, count, -1))
+        return result.reshape(array.shape)
 
     whole = np.eye(len(grid), dtype=np.float32)
     even = np.eye(len(levels), dtype=np.float32)
@@ -261,9 +262,7 @@ class TableStore(Protocol):
 class TableShelf:
     """Tables built when first needed; the least recently used go when they outgrow the limit."""
 
-    def __init__(
-        self, *, limit_bytes: int = 256 * 2**20, store: TableStore | None = None
-    ) -> None:
+    def __init__(self, *, limit_bytes: int = 256 * 2**20, store: TableStore | None = None) -> None:
         self._limit_bytes = limit_bytes
         self._store = store
         self._tables: OrderedDict[TableKey, ValueTable] = OrderedDict()

@@ -69,7 +69,7 @@ class SpotView:
     on_demand_usd_per_hour: Floats
     """(J,) what the fall-back costs in this step."""
     held: Ints
-    """(J,) ``WAIT``, ``ON_DEMAND`` or the index of the offer held; an offer just lost is not held."""
+    """(J,) ``WAIT``, ``ON_DEMAND`` or the index of the offer held; one just lost is not held."""
     pending_s: Floats
     """(J,) seconds of change-over that the held machine still has to go through."""
     spent_usd: Floats

@@ -73,7 +73,10 @@ class PolicyRuns:
 
 
 def simulate_spot(
-    traces: Sequence[SpotTrace], settings: SpotSimulationSettings, *, shelf: TableShelf | None = None
+    traces: Sequence[SpotTrace],
+    settings: SpotSimulationSettings,
+    *,
+    shelf: TableShelf | None = None,
 ) -> SpotSimulationDocument:
     """Replay all policies on all traces and sum up; ``UsageError`` when settings do not fit."""
     _check(traces, settings)

@@ -115,7 +115,9 @@ def merge_ticks(trace: SpotTrace, *, tick_s: float, merge: Merge = Merge.ALL_UP)
         raise UsageError(
             f"ticks of {tick_s:g} s do not fit the trace {trace.name}",
             facts=(("the trace's tick", f"{trace.tick_s:g} s"),),
-            hints=(f"give a whole multiple, for example --tick-s {trace.tick_s * max(1, factor):g}",),
+            hints=(
+                f"give a whole multiple, for example --tick-s {trace.tick_s * max(1, factor):g}",
+            ),
         )
     if factor == 1:
         return trace

@@ -57,7 +57,7 @@ def test_the_filter_equals_enumeration_of_hidden_paths() -> None:
     start = first_belief(TINY, np.array(observed[0]))
     paths = {state: float(start[state]) for state in states}
     for before, after in itertools.pairwise(observed):
-        moved = {state: 0.0 for state in states}
+        moved = dict.fromkeys(states, 0.0)
         for state, weight in paths.items():
             chances = moves(*state, before, after)
             for target in states:

@@ -116,7 +116,8 @@ def test_the_table_equals_a_plain_recursion(family: RegimeFamily) -> None:
 def test_values_fall_with_slack_and_allowance_and_grow_with_price() -> None:
     family = RegimeFamily()
     cheap, dear = (
-        build_table(key(family, price_ratio=ratio, steps=60, slack_steps=60.0)) for ratio in (0.3, 0.6)
+        build_table(key(family, price_ratio=ratio, steps=60, slack_steps=60.0))
+        for ratio in (0.3, 0.6)
     )
     time, slack = np.full(20, 60.0), np.linspace(1, 40, 20)
     rich, poor = np.full(20, 50.0), np.full(20, 1.2)
@@ -154,7 +155,9 @@ def test_predicted_cost_is_the_mean_cost(stay: float, away: float, ratio: float)
     )
     policy = SpotUnderDeadline(given, family=family, cap=RiskCap(share=9.0))
     outcome = replay(policy, given, there)
-    table = build_table(key(family, steps=int(work * ratio) + 2, slack_steps=work * (ratio - 1) + 2))
+    table = build_table(
+        key(family, steps=int(work * ratio) + 2, slack_steps=work * (ratio - 1) + 2)
+    )
     point = (np.array([work * ratio]), np.array([work * (ratio - 1)]), np.array([99.0]))
     up_share = (1 - away) / (2 - stay - away)
     up, down = (float(table.look_up(*point, kind)[0, 0, 0]) for kind in (SPOT_NONE, GONE_NONE))
