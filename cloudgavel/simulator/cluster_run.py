@@ -223,7 +223,14 @@ class _Run:
             self._advance(self._next_s())
             self._retire()
             self._admit()
+            self._expire()
         return self._result()
+
+    def _expire(self) -> None:
+        """A plan over time holds to the end of its first interval."""
+        until_s = None if self.standing is None else self.standing.valid_until_s
+        if until_s is not None and until_s <= self.now_s + DONE_S:
+            self.standing = None
 
     def _is_boundary(self) -> bool:
         whole = round(self.now_s / self.settings.round_s)
@@ -240,6 +247,8 @@ class _Run:
         if self.jobs:
             found = min(found, float(self._finish_s().min()))
             standing = self.standing
+            if standing is not None and standing.valid_until_s is not None:
+                found = min(found, standing.valid_until_s)
             waits = bool((self.leases.pool < 0).any() or self.leases.is_extra.any())
             if standing is None or waits or not standing.is_settled:
                 found = min(found, self._next_boundary_s())

@@ -82,7 +82,8 @@ def _seat(
         machines.setdefault(number // per_instance, []).append(number)
     whole = True
     ordered = sorted(
-        rows, key=lambda row: (pools[turns.pool[row]].spread, -pools[turns.pool[row]].gang_size, row)
+        rows,
+        key=lambda row: (pools[turns.pool[row]].spread, -pools[turns.pool[row]].gang_size, row),
     )
     for row in ordered:
         pool = pools[turns.pool[row]]

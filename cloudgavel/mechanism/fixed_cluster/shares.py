@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cloudgavel.mechanism.fixed_cluster.state import FixedClusterState, Standing
+from cloudgavel.mechanism.fixed_cluster.state import ClusterJob, FixedClusterState, Standing
 from cloudgavel.policies.allocation import Allocation
 from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import AllocationProblem, FloatArray, IntArray, JobRow
@@ -19,7 +19,7 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
         JobRow(
             name=job.name,
             steps_left=steps,
-            deadline_s=None if job.deadline_s is None else job.deadline_s - state.now_s,
+            deadline_s=_due_s(state, job, steps),
             weight=job.weight,
             entity=job.entity,
             held_pool=pool if pool >= 0 else None,
@@ -38,6 +38,14 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
         sharing=state.sharing,
         extra={"attained_service": state.attained_service.copy()},
     )
+
+
+def _due_s(state: FixedClusterState, job: ClusterJob, steps_left: float) -> float | None:
+    """Seconds to the deadline, less what rounds may cost: turns lag behind shares by a few."""
+    if job.deadline_s is None:
+        return None
+    left_s = job.deadline_s - state.now_s
+    return left_s - state.deadline_margin_rounds * state.round_s
 
 
 def standing_of(state: FixedClusterState, policy: Policy) -> Standing:
@@ -63,11 +71,19 @@ def standing_of(state: FixedClusterState, policy: Policy) -> Standing:
         time_share=time_share,
         fills_idle=_fills_idle(allocation),
         blind=bool(getattr(policy, "agnostic", False)),
+        valid_until_s=_valid_until_s(state, allocation),
         objective_value=allocation.objective_value,
         objective_unit=allocation.objective_unit,
         message=allocation.message,
         relaxed=allocation.relaxed,
     )
+
+
+def _valid_until_s(state: FixedClusterState, allocation: Allocation) -> float | None:
+    bounds = allocation.interval_bounds_s
+    if bounds is None or bounds.size < 3:
+        return None
+    return state.now_s + max(float(bounds[1]), state.round_s)
 
 
 def _fills_idle(allocation: Allocation) -> bool:
@@ -82,7 +98,9 @@ def _units_of_classes(rows: ClassRows) -> tuple[IntArray, IntArray, IntArray, Fl
     two subdivisions of the same amount), not a times b.
     """
     class_count = int(rows.class_of_job.max(initial=-1)) + 1
-    members = [np.flatnonzero(rows.class_of_job == number).tolist() for number in range(class_count)]
+    members = [
+        np.flatnonzero(rows.class_of_job == number).tolist() for number in range(class_count)
+    ]
     found: dict[tuple[int, int, int], float] = {}
 
     def add(one: int, other: int, pool: int, amount: float) -> None:

@@ -40,6 +40,8 @@ class Standing:
     """Accelerators that no share claims go to waiting jobs (not where money is the objective)."""
     blind: bool
     """The policy knows no difference between types."""
+    valid_until_s: float | None = None
+    """End of the first interval of a plan over time; ``None`` = until something changes."""
     objective_value: float | None = None
     objective_unit: str = ""
     message: str = ""
@@ -98,6 +100,8 @@ class FixedClusterState:
     """A round begins: leases may be taken away. Else only what is free is given out."""
     attained_service: FloatArray
     """(m,) accelerator-seconds each job has had."""
+    deadline_margin_rounds: float = 1.0
+    """Taken off every deadline before the policy sees it."""
     stay_bonus: float = 1e-3
     """Rounds of credit that staying in place is worth: the cost of a move, over a round."""
 

@@ -72,9 +72,7 @@ def take_turns(state: FixedClusterState, standing: Standing, *, exact: bool = Fa
     return turns
 
 
-def _greedy(
-    state: FixedClusterState, standing: Standing, worth: FloatArray, turns: Turns
-) -> None:
+def _greedy(state: FixedClusterState, standing: Standing, worth: FloatArray, turns: Turns) -> None:
     gang = state.cluster.gang
     per_accelerator = np.where(standing.second >= 0, worth * 0.5, worth)
     order = np.lexsort((standing.pool, standing.first, -standing.share, -per_accelerator))
