@@ -18,14 +18,19 @@ from cloudgavel.policies.fixed.columns import Columns, joined
 from cloudgavel.policies.fixed.share_program import Rows, ShareProgram
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
-from cloudgavel.policies.solve import LinearAnswer
-from cloudgavel.policies.solve_interior import solve_paired
+from cloudgavel.policies.solve import LinearAnswer, LinearProgram
+from cloudgavel.policies.solve_interior import GAP_TOLERANCE, solve_paired
 
 ALL_PAIRS_UP_TO = 4_000
 """Undominated pairs of groups that are stated at once."""
-GAP_SHARE = 2e-7
+GAP_SHARE = 1e-6
 """Of the objective: what missing pairs may be worth together when pricing stops."""
 ROUND_LIMIT = 60
+ROUGH_TOLERANCE = 1e-5
+FINE_FROM_SHARE = 1e-3
+"""Of the objective: below this gap, prices are computed to the end."""
+PRUNE_FROM_SHARE = 0.1
+HOPELESS_SHARE = 0.1
 BLOCK_CELLS = 1 << 22
 
 
@@ -49,17 +54,38 @@ def solve_with_pairs(
         return columns, solve_paired(built), rows, 1
 
     columns = joined(columns, pricer.best_partners())
-    rounds = 0
+    rounds, pruned = 0, False
+    tolerance = ROUGH_TOLERANCE
     while True:
         rounds += 1
         built, rows = program.build(columns)
-        answer = solve_paired(built)
+        answer = solve_paired(built, tolerance=tolerance)
         if not answer.is_usable or answer.row_duals is None or rounds >= ROUND_LIMIT:
             return columns, answer, rows, rounds
         new, gap = pricer.price(answer, rows, columns)
-        if not new.count or gap <= GAP_SHARE * max(abs(answer.objective or 0.0), 1e-9):
-            return columns, answer, rows, rounds
+        relative = gap / max(abs(answer.objective or 0.0), 1e-9)
+        if not new.count or relative <= max(GAP_SHARE, tolerance / 10):
+            if tolerance == GAP_TOLERANCE:
+                return columns, answer, rows, rounds
+            tolerance = GAP_TOLERANCE
+        elif relative < FINE_FROM_SHARE:
+            tolerance = GAP_TOLERANCE
+        if not pruned and relative < PRUNE_FROM_SHARE:
+            columns, pruned = _promising(columns, built, answer), True
         columns = joined(columns, new)
+
+
+def _promising(columns: Columns, built: LinearProgram, answer: LinearAnswer) -> Columns:
+    """Drop pairs that the prices make hopeless; one that is needed again is priced in again.
+
+    Done once, so that nothing can go round in circles.
+    """
+    assert answer.row_duals is not None and answer.values is not None
+    loss = built.cost[:-1] - (built.matrix.T @ answer.row_duals)[:-1]
+    most = float(np.abs(loss[columns.paired]).max(initial=0.0))
+    hopeless = (columns.second >= 0) & (loss > HOPELESS_SHARE * most)
+    hopeless &= answer.values[:-1] < 1e-4
+    return columns.at(np.flatnonzero(~hopeless))
 
 
 def worthwhile_pairs(cluster: Cluster, program: ShareProgram, limit: int) -> Columns:
@@ -132,8 +158,10 @@ class _Pricer:
         return _all(found)
 
     def best_partners(self) -> Columns:
-        """Each group's partner with which both keep most, pool by pool."""
+        """Each group's partner and pool with which both keep most."""
         found: list[Columns] = []
+        best = np.zeros(self._rate.shape[0])
+        scores: list[FloatArray] = []
         for pool in range(self._pool_count):
             members = self._members(pool)
             for block in self._blocks(members):
@@ -142,8 +170,12 @@ class _Pricer:
                     self._retained(block, members, pool) + self._retained(members, block, pool).T
                 )
                 score = np.where(worth, together, -np.inf)
-                found.append(self._best_of_rows(score, block, members, pool, 0.0))
-        return _all(found)
+                if score.size:
+                    best[block] = np.maximum(best[block], score.max(axis=1))
+                    best[members] = np.maximum(best[members], score.max(axis=0))
+                    found.append(self._best_of_rows(score, block, members, pool, 0.0))
+                    scores.append(self._profit_of(found[-1], score, block, members))
+        return _best_of_a_group(_all(found), np.concatenate([np.zeros(0), *scores]), best)
 
     def price(self, answer: LinearAnswer, rows: Rows, present: Columns) -> tuple[Columns, float]:
         """The most profitable missing pairs, and a bound on what all missing pairs can bring.
@@ -163,6 +195,7 @@ class _Pricer:
             per_pool += wanted.pool_cost * (duals[rows.cost] if rows.cost >= 0 else -1.0)
         found: list[Columns] = []
         best = np.zeros(self._rate.shape[0])
+        scores: list[FloatArray] = []
         for pool in range(self._pool_count):
             members = self._members(pool)
             worth = per_rate * self._rate[:, pool]
@@ -178,10 +211,23 @@ class _Pricer:
                     best[block] = np.maximum(best[block], profit.max(axis=1))
                     best[members] = np.maximum(best[members], profit.max(axis=0))
                     found.append(self._best_of_rows(profit, block, members, pool, 1e-12))
-        fresh = _without(_all(found), present, self._program.groups.count, self._pool_count)
+                    scores.append(self._profit_of(found[-1], profit, block, members))
+        every = _all(found)
+        score = np.concatenate([np.zeros(0), *scores])
+        # A pair enters if it is the best, over all pools, of one of its two groups.
+        chosen = _best_of_a_group(every, score, best)
+        fresh = _without(chosen, present, self._program.groups.count, self._pool_count)
         by_time = float(best @ self._program.members) / 2 * self._ratio_scale(answer)
         by_room = float(best.max(initial=0.0)) * self.pairs_at_a_time(answer)
         return fresh, min(by_time, by_room)
+
+    def _profit_of(
+        self, pairs: Columns, profit: FloatArray, block: IntArray, members: IntArray
+    ) -> FloatArray:
+        """(C,) profits of pairs found in a block."""
+        row = np.searchsorted(block, pairs.first)
+        column = np.searchsorted(members, pairs.second)
+        return np.asarray(profit[row, column], dtype=np.float64)
 
     def _ratio_scale(self, answer: LinearAnswer) -> float:
         """In a ratio, amounts are scaled by the last variable."""
@@ -213,6 +259,13 @@ class _Pricer:
         return self._pairs(block[cell // members.size], members[cell % members.size], pool)
 
 
+def _best_of_a_group(pairs: Columns, score: FloatArray, best: FloatArray) -> Columns:
+    """The pairs that are the best, over all pools, of one of their two groups."""
+    of_first = score >= best[pairs.first] * (1 - 1e-9)
+    of_second = score >= best[pairs.second] * (1 - 1e-9)
+    return pairs.at(np.flatnonzero(of_first | of_second))
+
+
 def _all(parts: list[Columns]) -> Columns:
     names = ("first", "second", "pool", "rate_first", "rate_second")
     kinds = (np.int64, np.int64, np.int64, np.float64, np.float64)
@@ -230,11 +283,4 @@ def _without(new: Columns, present: Columns, group_count: int, pool_count: int) 
         pair = columns.first * (group_count + 1) + columns.second + 1
         return np.asarray(pair * pool_count + columns.pool, dtype=np.int64)
 
-    fresh = np.flatnonzero(~np.isin(key(new), key(present)))
-    return Columns(
-        first=new.first[fresh],
-        second=new.second[fresh],
-        pool=new.pool[fresh],
-        rate_first=new.rate_first[fresh],
-        rate_second=new.rate_second[fresh],
-    )
+    return new.at(np.flatnonzero(~np.isin(key(new), key(present))))

@@ -31,6 +31,16 @@ class Columns:
         """Positions of the combinations of two."""
         return np.asarray(np.flatnonzero(self.second >= 0), dtype=np.int64)
 
+    def at(self, positions: IntArray) -> "Columns":
+        """Return some of the combinations."""
+        return Columns(
+            first=self.first[positions],
+            second=self.second[positions],
+            pool=self.pool[positions],
+            rate_first=self.rate_first[positions],
+            rate_second=self.rate_second[positions],
+        )
+
     def gain(self, per_rate: FloatArray) -> FloatArray:
         """(C,) ``sum over partners of per_rate[group] * rate``; ``per_rate`` is (G,)."""
         total = per_rate[self.first] * self.rate_first
