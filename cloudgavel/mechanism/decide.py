@@ -81,7 +81,7 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
     moves = worthwhile_moves(situation, wants, aims)
     on_demand_now, net = _safety_net(situation, promises, policy_released, moves)
     free = math.inf if money is None else max(0.0, money - standing - promises.needs_usd)
-    cover = _cover(situation, promises, net)
+    cover = replace(_cover(situation, promises, net), sent=frozenset(on_demand_now))
     for _ in range(len(cover.names) + 1):
         purse = Purse(situation, money, free, _unsent(situation, cover))
         assignment = assign(

@@ -39,7 +39,7 @@ class Cover:
     claims: Mapping[str, Claim] = field(default_factory=lambda: MappingProxyType({}))
     """What each needs to start again on demand after the next decision."""
     sent: frozenset[str] = frozenset()
-    """Sent on demand by this plan already."""
+    """Sent on demand by this plan: they may not stay where they are."""
 
 
 @dataclass(kw_only=True)
@@ -71,8 +71,8 @@ def settle(
 ) -> Settlement:
     """Make ``spent + committed + claims <= budget`` hold, changing ``assignment`` in place.
 
-    Claims that are new go first; then launches and then running jobs of those not covered, by
-    falling ``rank`` (least important first); then a covered job goes on demand (``squeezed``: the
+    Claims that are new go first; then launches, arrivals on rented machines and running jobs of
+    those not covered, by falling ``rank`` (least important first); then a covered job goes on demand (``squeezed``: the
     caller makes the plan again), then claims are given up. When not even the end of what is left
     can be waited for, machines are ended unsaved, dearest first. ``idle``: machines that the plan
     ends anyway.
@@ -103,9 +103,17 @@ def settle(
             break
         fresh = [name for name in covered if name in cover.fresh]
         stoppable = [name for name in running if name not in names]
+        # A covered job on demand may leave if its claim allows, and need not.
+        bound = frozenset(
+            name
+            for name in names
+            if name in cover.sent or not is_safe(situation, situation.job(name))
+        )
         if fresh:
             covered.remove(fresh[-1])
-        elif _drop_launch(situation, assignment, rank, names):
+        elif _drop_launch(situation, assignment, rank, bound):
+            pass
+        elif _drop_arrival(situation, assignment, answer, rank, bound):
             pass
         elif stoppable:
             _stop(assignment, max(stoppable, key=rank))
@@ -215,6 +223,35 @@ def _drop_launch(
     return True
 
 
+def _drop_arrival(
+    situation: Situation,
+    assignment: Assignment,
+    answer: Settlement,
+    rank: Callable[[str], tuple[bool, float, str]],
+    covered: frozenset[str],
+) -> bool:
+    """Let the least important job that has yet to come to a rented machine wait; false = none."""
+    able = [
+        name
+        for name, each in assignment.placements.items()
+        if not each.stays and name not in covered
+    ]
+    if not able:
+        return False
+    least = max(able, key=rank)
+    ids = assignment.placements.pop(least).machine_ids
+    _back(situation, assignment, least)
+    taken = {each for other in assignment.placements.values() for each in other.machine_ids}
+    taken.update(each for job in situation.active for each in job.instance_ids)
+    for machine_id in ids:
+        machine = situation.instances.get(machine_id)
+        if machine is None or machine_id in taken:
+            continue
+        if machine.state in (InstanceState.READY, InstanceState.BOOTING):
+            answer.terminate[machine_id] = "the budget does not pay for a job on it"
+    return True
+
+
 def _back(situation: Situation, assignment: Assignment, name: str) -> None:
     """A job whose launch is given up stays where it is, or waits."""
     job = situation.job(name)
@@ -231,13 +268,9 @@ def _safe_column(situation: Situation, assignment: Assignment, name: str) -> int
     placement = assignment.placements.get(name)
     if placement is not None and not situation.columns[placement.column].spot:
         return placement.column
-    if not is_safe(situation, job) or name in assignment.stops:
+    if not is_safe(situation, job) or name in assignment.stops or placement is not None:
         return None
-    leaves = placement is not None and all(
-        assignment.machines[each].ready and not assignment.machines[each].new
-        for each in placement.machine_ids
-    )
-    return None if leaves else situation.held[name]
+    return situation.held[name]
 
 
 def _put_aside(
