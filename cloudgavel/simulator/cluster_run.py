@@ -296,7 +296,9 @@ class _Run:
             spec = self.workload.jobs[job]
             self.ratio[job] = float(self.isolated_steps[row]) / spec.total_steps
         if self.settings.keep_leases:
-            self._close(np.flatnonzero(done | done[self.leases.partner] & (self.leases.partner >= 0)))
+            self._close(
+                np.flatnonzero(done | done[self.leases.partner] & (self.leases.partner >= 0))
+            )
         self._keep(~done)
         self._changed()
 
@@ -377,7 +379,7 @@ class _Run:
         self.isolated_rate = self._isolated_rate()
 
     def _isolated_rate(self) -> FloatArray:
-        """(m,) steps/s with 1/n of every type: ``min(1, N_r / (n k_j))``, at most all of the time."""
+        """(m,) steps/s with 1/n of every type: ``min(1, N_r / (n k_j))``, time at most 1."""
         count = len(self.jobs)
         if not count:
             return np.zeros(0)

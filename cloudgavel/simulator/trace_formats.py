@@ -118,7 +118,9 @@ def _from_trace(path: Path, text: str) -> Workload:
             raise UsageError(
                 f"{path}:{number} is not a job",
                 facts=[("reason", str(error))],
-                hints=["expected tab-separated: kind, command, ..., steps, gang, weight, SLO, time"],
+                hints=[
+                    "expected tab-separated: kind, command, ..., steps, gang, weight, SLO, time"
+                ],
             ) from error
     return workload_of(path.name, jobs)
 

@@ -1,10 +1,10 @@
 """Which accelerators: a lease is extended where it was; gangs are kept on one machine."""
 
+import numpy as np
+
 from cloudgavel.mechanism.fixed_cluster.cluster import AcceleratorType
 from cloudgavel.mechanism.fixed_cluster.state import FixedClusterState, Leases
 from cloudgavel.mechanism.fixed_cluster.turns import Turns
-
-import numpy as np
 
 
 def place(state: FixedClusterState, turns: Turns) -> Leases:

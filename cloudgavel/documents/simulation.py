@@ -1,0 +1,126 @@
+"""``cloudgavel/simulation``: what ``cloudgavel simulate`` answers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgavel.documents.encode import as_json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulationResult:
+    """One policy on one workload (one seed). Times in seconds, unknown is ``None``.
+
+    Everything but ``solve_s`` and ``wall_s`` is the same whenever the same is simulated.
+    """
+
+    policy: str
+    seed: int | None
+    """Of a generated workload."""
+    jobs: int
+    jobs_completed: int
+    avg_jct_s: float | None
+    """Mean time from arrival to end over the measured jobs that ended."""
+    p50_jct_s: float | None
+    p90_jct_s: float | None
+    p99_jct_s: float | None
+    makespan_s: float
+    """From the first arrival to the last end."""
+    cost_usd: float | None
+    """Accelerator-seconds in use times their price."""
+    idle_cost_usd: float | None
+    """The same of the accelerators that stood idle until the last end."""
+    utilization: float
+    """Accelerator-seconds in use over all there were until the last end."""
+    deadlines: int
+    deadline_misses: int
+    worst_normalised_throughput: float | None
+    """A job's mean steps/s over its life, over its gang's on the cluster's type mix."""
+    mean_normalised_throughput: float | None
+    worst_finish_time_ratio: float | None
+    """Time in the cluster over the time with 1/n of it; above 1 is worse than alone."""
+    mean_finish_time_ratio: float | None
+    rounds: int
+    moves: int
+    """Starts of jobs that had run before, elsewhere or earlier."""
+    solves: int
+    solve_s: float
+    wall_s: float
+    gave_up: bool
+    """Nothing ran any more although jobs were left."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A mean with its 95 % interval (Student's t over the seeds); ``None`` with one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicySummary:
+    """One policy over all seeds."""
+
+    policy: str
+    seeds: int
+    avg_jct_s: Interval | None
+    makespan_s: Interval
+    cost_usd: Interval | None
+    deadlines_met_share: Interval | None
+    utilization: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedDifference:
+    """A policy less the first one, seed by seed on the same workload."""
+
+    policy: str
+    against: str
+    metric: str
+    difference: Interval
+    relative: float | None
+    """Mean difference over the mean of the first policy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedType:
+    """So many accelerators of a type."""
+
+    accelerator: str
+    count: int
+    accelerators_per_instance: int | None
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulationDocument:
+    """Policies compared on the same workloads and the same cluster."""
+
+    schema: str = "cloudgavel/simulation"
+    schema_version: int = 1
+    workload: str
+    cluster: tuple[SimulatedType, ...]
+    round_s: float
+    change_over_s: float
+    measured_jobs: tuple[int, int] | None
+    """Job times are over these jobs (by arrival, both included); ``None`` = all."""
+    results: tuple[SimulationResult, ...]
+    summaries: tuple[PolicySummary, ...]
+    differences: tuple[PairedDifference, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document as plain JSON values, fields under their own names."""
+        encoded = as_json(self)
+        assert isinstance(encoded, dict)
+        return encoded
+
+    def csv_rows(self) -> list[list[str]]:
+        """Header and one row for each result, numbers unrounded, unknown empty."""
+        names = list(SimulationResult.__slots__)
+        rows = [names]
+        for result in self.results:
+            values = [getattr(result, name) for name in names]
+            rows.append(["" if value is None else str(value) for value in values])
+        return rows

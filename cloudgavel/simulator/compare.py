@@ -1,0 +1,285 @@
+"""Policies on the same workloads: every pair of policy and seed, in parallel, resumable.
+
+A result depends on its policy, seed and inputs alone, so that processes, their number and their
+order change nothing. With ``results_dir`` every finished pair is kept in a file named by a digest
+of all that it depends on; what is there is not computed again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cloudgavel import __version__
+from cloudgavel.documents.simulation import (
+    Interval,
+    PairedDifference,
+    PolicySummary,
+    SimulatedType,
+    SimulationDocument,
+    SimulationResult,
+)
+from cloudgavel.mechanism.fixed_cluster.cluster import AcceleratorType
+from cloudgavel.policies.registry import policy_named
+from cloudgavel.simulator.cluster_run import ClusterRunSettings, run_cluster
+from cloudgavel.simulator.generate import GeneratorSettings, generated_workload
+from cloudgavel.simulator.metrics import result_of
+from cloudgavel.simulator.throughputs import ThroughputTable
+from cloudgavel.simulator.workload import Workload
+
+COMPARED = ("avg_jct_s", "makespan_s", "cost_usd", "deadline_misses")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared: one workload, or a generator with seeds."""
+
+    policies: tuple[str, ...]
+    table: ThroughputTable
+    types: tuple[AcceleratorType, ...]
+    settings: ClusterRunSettings
+    workload: Workload | None = None
+    generator: GeneratorSettings | None = None
+    seeds: tuple[int, ...] = ()
+    measured: tuple[int, int] | None = None
+
+    def workload_for(self, seed: int | None) -> Workload:
+        """The workload of a seed (the given one if there is no generator)."""
+        if self.workload is not None:
+            return self.workload
+        assert self.generator is not None and seed is not None
+        dice = np.random.default_rng(seed)
+        return generated_workload(self.table, self.generator, dice, name=f"generated-{seed}")
+
+    def pairs(self) -> list[tuple[str, int | None]]:
+        """Every policy with every seed, seeds outermost."""
+        seeds: Sequence[int | None] = self.seeds if self.workload is None else (None,)
+        return [(policy, seed) for seed in seeds for policy in self.policies]
+
+
+def compare(
+    comparison: Comparison,
+    *,
+    workers: int = 1,
+    results_dir: Path | None = None,
+    done: Callable[[int, int], None] | None = None,
+    parallel: str = "local",
+) -> tuple[SimulationResult, ...]:
+    """Simulate every pair; ``done(finished, all)`` is told after each.
+
+    ``parallel``: ``local`` (joblib's processes) or another joblib backend by name (``ray``).
+    """
+    pairs = comparison.pairs()
+    found: dict[int, SimulationResult] = {}
+    missing: list[int] = []
+    digest = _digest(comparison) if results_dir is not None else ""
+    paths: list[Path | None] = []
+    for number, (policy, seed) in enumerate(pairs):
+        path = None
+        if results_dir is not None:
+            key = hashlib.sha256(f"{digest} {policy} {seed}".encode()).hexdigest()[:20]
+            path = results_dir / f"{key}.json"
+        paths.append(path)
+        kept = _read(path)
+        if kept is None:
+            missing.append(number)
+        else:
+            found[number] = kept
+    if done is not None and found:
+        done(len(found), len(pairs))
+    for number, result in _computed(comparison, pairs, missing, workers, parallel):
+        found[number] = result
+        _write(paths[number], result)
+        if done is not None:
+            done(len(found), len(pairs))
+    return tuple(found[number] for number in range(len(pairs)))
+
+
+def simulate_one(comparison: Comparison, policy_name: str, seed: int | None) -> SimulationResult:
+    """Simulate one pair and take its time."""
+    policy = policy_named(policy_name)
+    started = time.perf_counter()
+    run = run_cluster(
+        comparison.workload_for(seed),
+        comparison.table,
+        comparison.types,
+        policy,
+        comparison.settings,
+        timer=time.perf_counter,
+    )
+    wall_s = time.perf_counter() - started
+    return result_of(
+        run, policy=policy_name, seed=seed, measured=comparison.measured, wall_s=wall_s
+    )
+
+
+def _numbered(
+    comparison: Comparison, number: int, policy: str, seed: int | None
+) -> tuple[int, SimulationResult]:
+    return number, simulate_one(comparison, policy, seed)
+
+
+def _computed(
+    comparison: Comparison,
+    pairs: Sequence[tuple[str, int | None]],
+    missing: Sequence[int],
+    workers: int,
+    parallel: str,
+) -> Iterator[tuple[int, SimulationResult]]:
+    if (workers == 1 and parallel == "local") or len(missing) <= 1:
+        for number in missing:
+            yield _numbered(comparison, number, *pairs[number])
+        return
+    import joblib
+
+    backend = {"local": "loky"}.get(parallel, parallel)
+    with joblib.parallel_config(backend=backend, n_jobs=workers):
+        yield from joblib.Parallel(return_as="generator_unordered")(
+            joblib.delayed(_numbered)(comparison, number, *pairs[number]) for number in missing
+        )
+
+
+def document_of(
+    comparison: Comparison, results: Sequence[SimulationResult], *, notes: Sequence[str] = ()
+) -> SimulationDocument:
+    """Put results into the document: summaries over seeds, and paired differences."""
+    generator = comparison.generator
+    if comparison.workload is not None:
+        name = comparison.workload.name
+    else:
+        assert generator is not None
+        pace = (
+            "all at once" if generator.jobs_per_hour is None else f"{generator.jobs_per_hour:g}/h"
+        )
+        name = f"{generator.job_count} generated jobs, {pace}"
+    said = list(notes)
+    for result in results:
+        left = result.jobs - result.jobs_completed
+        if left:
+            where = "" if result.seed is None else f" (seed {result.seed})"
+            said.append(f"{result.policy}{where}: {left} jobs did not end")
+    return SimulationDocument(
+        workload=name,
+        cluster=tuple(
+            SimulatedType(
+                accelerator=kind.accelerator,
+                count=kind.count,
+                accelerators_per_instance=kind.accelerators_per_instance,
+                usd_per_hour=kind.usd_per_hour,
+            )
+            for kind in comparison.types
+        ),
+        round_s=comparison.settings.round_s,
+        change_over_s=comparison.settings.change_over_s,
+        measured_jobs=comparison.measured,
+        results=tuple(results),
+        summaries=tuple(_summary(name, results) for name in comparison.policies),
+        differences=_differences(comparison.policies, results),
+        notes=tuple(said),
+    )
+
+
+def interval_of(values: Sequence[float]) -> Interval:
+    """Mean and 95 % interval by Student's t; no interval with fewer than two values."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Interval(mean=mean, low=None, high=None)
+    from scipy.stats import t as student
+
+    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    return Interval(mean=mean, low=mean - half, high=mean + half)
+
+
+def _summary(policy: str, results: Sequence[SimulationResult]) -> PolicySummary:
+    own = [result for result in results if result.policy == policy]
+    met = [1 - each.deadline_misses / each.deadlines for each in own if each.deadlines]
+    return PolicySummary(
+        policy=policy,
+        seeds=len(own),
+        avg_jct_s=_interval([each.avg_jct_s for each in own]),
+        makespan_s=interval_of([each.makespan_s for each in own]),
+        cost_usd=_interval([each.cost_usd for each in own]),
+        deadlines_met_share=_interval(met),
+        utilization=interval_of([each.utilization for each in own]),
+    )
+
+
+def _interval(values: Sequence[float | None]) -> Interval | None:
+    """Of values that are all known."""
+    known = [value for value in values if value is not None]
+    return interval_of(known) if known and len(known) == len(values) else None
+
+
+def _differences(
+    policies: Sequence[str], results: Sequence[SimulationResult]
+) -> tuple[PairedDifference, ...]:
+    """Every policy less the first, over the seeds that both have."""
+    base = {result.seed: result for result in results if result.policy == policies[0]}
+    found = []
+    for policy in policies[1:]:
+        own = {result.seed: result for result in results if result.policy == policy}
+        for metric in COMPARED:
+            pairs = [
+                (getattr(own[seed], metric), getattr(base[seed], metric))
+                for seed in base
+                if seed in own
+            ]
+            known = [(a, b) for a, b in pairs if a is not None and b is not None]
+            if not known or len(known) < len(pairs):
+                continue
+            middle = float(np.mean([b for _, b in known]))
+            difference = interval_of([a - b for a, b in known])
+            found.append(
+                PairedDifference(
+                    policy=policy,
+                    against=policies[0],
+                    metric=metric,
+                    difference=difference,
+                    relative=difference.mean / middle if middle else None,
+                )
+            )
+    return tuple(found)
+
+
+def _digest(comparison: Comparison) -> str:
+    """Of everything a result depends on but policy and seed."""
+    table = comparison.table
+    content = [
+        __version__,
+        sorted(
+            (str(key), sorted((str(k), v) for k, v in row.items()))
+            for key, row in table.alone.items()
+        ),
+        sorted(
+            (key, sorted((str(k), v) for k, v in row.items())) for key, row in table.beside.items()
+        ),
+        [asdict(kind) for kind in comparison.types],
+        asdict(comparison.settings),
+        None if comparison.workload is None else asdict(comparison.workload),
+        None if comparison.generator is None else asdict(comparison.generator),
+        comparison.measured,
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path | None) -> SimulationResult | None:
+    """A kept result; ``None`` when there is none, or it is torn."""
+    if path is None or not path.exists():
+        return None
+    try:
+        return SimulationResult(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        return None
+
+
+def _write(path: Path | None, result: SimulationResult) -> None:
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".tmp")
+    beside.write_text(json.dumps(asdict(result)), encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,107 @@
+"""A comparison of policies as text: one row for each policy, then the paired differences."""
+
+from cloudgavel.documents.simulation import (
+    Interval,
+    PolicySummary,
+    SimulationDocument,
+    SimulationResult,
+)
+from cloudgavel.views.format import money, share, span
+from cloudgavel.views.table import Column, table
+
+METRIC_NAMES = {
+    "avg_jct_s": "mean job time",
+    "makespan_s": "makespan",
+    "cost_usd": "cost",
+    "deadline_misses": "late jobs",
+}
+
+
+def simulation_text(document: SimulationDocument, *, width: int) -> str:
+    """Draw the document."""
+    cluster = ", ".join(f"{kind.count} {kind.accelerator}" for kind in document.cluster)
+    lines = [
+        f"{document.workload} on {cluster}, rounds of {span(document.round_s)}"
+        + (f", {span(document.change_over_s)} a move" if document.change_over_s else "")
+    ]
+    if document.measured_jobs is not None:
+        first, last = document.measured_jobs
+        lines.append(f"Job times are over jobs {first} to {last}.")
+    lines.append("")
+    columns = (
+        Column(head="POLICY"),
+        Column(head="JOBS", right=True, drop=3),
+        Column(head="MEAN JOB TIME", right=True),
+        Column(head="P99", right=True, drop=1),
+        Column(head="MAKESPAN", right=True),
+        Column(head="COST", right=True),
+        Column(head="LATE", right=True),
+        Column(head="IN USE", right=True, drop=2),
+        Column(head="MOVES", right=True, drop=4),
+        Column(head="SOLVING", right=True, drop=5),
+    )
+    rows = [_row(document, summary) for summary in document.summaries]
+    lines += table(columns, rows, width=width)
+    if document.differences:
+        seeds = max(summary.seeds for summary in document.summaries)
+        lines += ["", f"Against {document.summaries[0].policy}, pair by pair:"]
+        for found in document.differences:
+            if abs(found.difference.mean) == 0:
+                continue
+            what = METRIC_NAMES.get(found.metric, found.metric)
+            relative = "" if found.relative is None else f" ({100 * found.relative:+.1f}%)"
+            lines.append(
+                f"  {found.policy}: {what} {_signed(found.metric, found.difference)}{relative}"
+            )
+        if seeds > 1:
+            lines.append(f"In brackets after +/-: half the 95% interval over {seeds} seeds.")
+    lines += [f"note: {note}" for note in document.notes]
+    return "\n".join(lines)
+
+
+def _row(document: SimulationDocument, summary: PolicySummary) -> list[str]:
+    own = [result for result in document.results if result.policy == summary.policy]
+    p99 = [result.p99_jct_s for result in own if result.p99_jct_s is not None]
+    return [
+        summary.policy,
+        f"{_sum(own, 'jobs_completed')}/{_sum(own, 'jobs')}",
+        _with_half(summary.avg_jct_s, span),
+        span(sum(p99) / len(p99)) if p99 else "-",
+        _with_half(summary.makespan_s, span),
+        "unknown" if summary.cost_usd is None else _with_half(summary.cost_usd, money),
+        f"{_sum(own, 'deadline_misses')}/{_sum(own, 'deadlines')}"
+        if _sum(own, "deadlines")
+        else "-",
+        share(summary.utilization.mean),
+        str(_sum(own, "moves")),
+        f"{sum(result.solve_s for result in own):.2f}s",
+    ]
+
+
+def _sum(results: list[SimulationResult], name: str) -> int:
+    return sum(int(getattr(result, name)) for result in results)
+
+
+def _with_half(interval: Interval | None, form: "object") -> str:
+    assert callable(form)
+    if interval is None:
+        return "-"
+    text = str(form(interval.mean))
+    if interval.high is not None:
+        text += f" +/- {form(interval.high - interval.mean)}"
+    return text
+
+
+def _signed(metric: str, interval: Interval) -> str:
+    def one(value: float) -> str:
+        sign = "+" if value > 0 else ""
+        if metric == "cost_usd":
+            return f"{sign}{money(value)}"
+        if metric == "deadline_misses":
+            return f"{sign}{value:.1f}".replace(".0", "")
+        return f"{sign}{span(value)}"
+
+    text = one(interval.mean)
+    if interval.high is not None:
+        text += f" +/- {one(interval.high - interval.mean).lstrip('+')}"
+    return text
