@@ -17,6 +17,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("cloudgavel.cli.commands.init:init", "Write a commented jobs.yaml to start from"),
     "validate": ("cloudgavel.cli.commands.validate:validate", "Check a jobs.yaml; every mistake"),
     "plan": ("cloudgavel.cli.commands.plan:plan", "The whole run in virtual time; rents nothing"),
+    "simulate": (
+        "cloudgavel.cli.commands.simulate:simulate",
+        "Policies on the same workload, before a dollar is spent",
+    ),
     "run": ("cloudgavel.cli.commands.run:run", "Run the jobs within the budget, or resume them"),
     "status": ("cloudgavel.cli.commands.status:status", "A run at this moment"),
     "watch": ("cloudgavel.cli.commands.watch:watch", "Attach the live view to a run"),
