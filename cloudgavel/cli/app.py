@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("cloudgavel.cli.commands.watch:watch", "Attach the live view to a run"),
     "logs": ("cloudgavel.cli.commands.logs:logs", "What a job printed"),
     "down": ("cloudgavel.cli.commands.down:down", "Save every job and end every machine of a run"),
+    "reap": ("cloudgavel.cli.commands.reap:reap", "End every machine that carries our tag"),
     "check": (
         "cloudgavel.cli.commands.check:check",
         "Credentials, quotas, store: could a run start",

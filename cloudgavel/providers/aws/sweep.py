@@ -115,19 +115,25 @@ def find_tagged(
 
 
 def end_tagged(clients: AwsClients, instances: Iterable[TaggedInstance]) -> dict[str, str]:
-    """Ask for the end of each; return what could not be asked: instance id -> reason.
+    """``end_instances`` of what ``find_tagged`` found."""
+    return end_instances(clients, [(each.region, each.instance_id) for each in instances])
+
+
+def end_instances(clients: AwsClients, instances: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Ask for the end of each ``(region, id)``; return what could not be asked: id -> reason.
 
     Instances already gone are fine. One at a time: one unknown id fails a whole call, and would
     leave the others running. Only a later ``find_tagged`` without them confirms the end.
     """
     failed: dict[str, str] = {}
 
-    def end(each: TaggedInstance) -> None:
+    def end(each: tuple[str, str]) -> None:
+        region, instance_id = each
         try:
-            clients.client("ec2", each.region).terminate_instances(InstanceIds=[each.instance_id])
+            clients.client("ec2", region).terminate_instances(InstanceIds=[instance_id])
         except Exception as error:
             if code_of(error) not in NOT_FOUND:
-                failed[each.instance_id] = call_failed(error, f"end {each.instance_id}").message
+                failed[instance_id] = call_failed(error, f"end {instance_id} in {region}").message
 
     doomed = list(instances)
     with ThreadPoolExecutor(max_workers=max(1, min(len(doomed), 20))) as pool:
