@@ -9,9 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloudgavel.providers.base import EndReason
+from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.gcp.clients import GcpClients
-from cloudgavel.providers.gcp.failures import OperationFailed, already_exists, is_gone
+from cloudgavel.providers.gcp.failures import (
+    OperationFailed,
+    already_exists,
+    is_gone,
+    status_of,
+)
 from cloudgavel.providers.gcp.settings import GcpSettings
 from cloudgavel.providers.gcp.translate import (
     GcpMachine,
@@ -172,7 +177,7 @@ class Machines:
             raise
 
     def delete(self, zone: str, name: str) -> str | None:
-        """Ask for the end of a machine and return the operation; ``None`` = already gone.
+        """Ask for the end of a machine and return the operation; ``None`` = gone, or going.
 
         Without a request id: a repeat of one is answered with the first call's outcome, a failed
         one too.
@@ -181,7 +186,7 @@ class Machines:
         try:
             return str(self._clients.call("compute.instances", "delete_unary", request).name)
         except Exception as error:
-            if is_gone(error):
+            if is_gone(error) or (status_of(error) == 400 and self._is_ending(zone, name)):
                 return None
             raise
 
@@ -193,6 +198,11 @@ class Machines:
         if zone not in stories.by_zone:
             stories.by_zone[zone] = self._read_stories(zone)
         return stories.by_zone[zone].get(name, [])
+
+    def _is_ending(self, zone: str, name: str) -> bool:
+        """True for one that is on its way out, and may refuse to be told so again."""
+        machine = self.get(zone, name)
+        return machine is None or machine.state is MachineState.TERMINATING
 
     # -- operations -------------------------------------------------------------------------
 

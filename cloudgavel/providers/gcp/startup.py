@@ -49,7 +49,7 @@ shutdown -h "+$((POWER_OFF_MINUTES + 5))"
 systemd-run --on-active="${{POWER_OFF_MINUTES}}m" /bin/bash "$SCRATCH/end.sh" ||
   shutdown -h "+$POWER_OFF_MINUTES"
 STARTED_AT_S=$(date +%s)
-say() {{ echo "cloudgavel: $1" | tee -a "$SCRATCH/start.log" >/dev/console 2>/dev/null; }}
+say() {{ echo "cloudgavel: $1" | tee -a "$SCRATCH/start.log"; }}
 give_up() {{ say "$1"; bash "$SCRATCH/end.sh"; exit 1; }}
 
 # After a restart of the machine this runs again; two agents must not.

@@ -94,7 +94,12 @@ def end_tagged(clients: GcpClients, project: str, machines: Iterable[GcpMachine]
 
 def _drivers(clients: GcpClients, project: str) -> tuple[Machines, Slices]:
     settings = GcpSettings(
-        project=project, regions=(), store_url="", agent=AgentSource(url="", sha256="")
+        project=project,
+        regions=(),
+        store_url="",
+        agent=AgentSource(url="", sha256=""),
+        # What waits in a queue is to be found too.
+        tpu_queue_wait_s=0.0,
     )
 
     def never(_: float) -> None:

@@ -17,7 +17,12 @@ from cloudgavel.providers.gcp.compute import (
     Created,
     Listing,
 )
-from cloudgavel.providers.gcp.failures import OperationFailed, already_exists, is_gone
+from cloudgavel.providers.gcp.failures import (
+    OperationFailed,
+    already_exists,
+    is_gone,
+    status_of,
+)
 from cloudgavel.providers.gcp.settings import GcpSettings
 from cloudgavel.providers.gcp.translate import (
     GcpMachine,
@@ -64,18 +69,22 @@ class Slices:
         return self._create_queued(body, zone=zone, name=name)
 
     def of_run(self, run_id: str | None, zones: Collection[str] | None = None) -> Listing:
-        """Return the slices of a run (``None`` = of every run), and what waits in a queue."""
+        """Return the slices of a run (``None`` = of every run).
+
+        With queued resources in the settings also what waits in the queue.
+        """
         parent = self._parent("-")
         machines: dict[tuple[str, str], GcpMachine] = {}
         silent: set[str] = set()
-        queued = self._clients.call(
-            "tpu", "list_queued_resources", {"parent": parent, "page_size": PAGE_SIZE}
-        )
-        for page in queued.pages:
-            silent.update(_silent_zone(each) for each in page.unreachable)
-            for resource in page.queued_resources:
-                if (machine := read_queued(resource)) is not None:
-                    machines[machine.zone, machine.instance_id] = machine
+        if self._settings.tpu_queue_wait_s is not None:
+            queued = self._clients.call(
+                "tpu", "list_queued_resources", {"parent": parent, "page_size": PAGE_SIZE}
+            )
+            for page in queued.pages:
+                silent.update(_silent_zone(each) for each in page.unreachable)
+                for resource in page.queued_resources:
+                    if (machine := read_queued(resource)) is not None:
+                        machines[machine.zone, machine.instance_id] = machine
         nodes = self._clients.call("tpu", "list_nodes", {"parent": parent, "page_size": PAGE_SIZE})
         for page in nodes.pages:
             silent.update(_silent_zone(each) for each in page.unreachable)
@@ -102,14 +111,22 @@ class Slices:
     def delete(self, zone: str, name: str) -> str | None:
         """Ask for the end of a slice and of the queued resource of its name.
 
-        Returns the operation; ``None`` = already gone. With force the resource's node goes too;
+        Returns the operation; ``None`` = gone, or going. With force the resource's node goes too;
         without a resource there is only the node.
         """
         resource = f"{self._parent(zone)}/queuedResources/{name}"
         node = f"{self._parent(zone)}/nodes/{name}"
-        return self._deleted(
-            "delete_queued_resource", {"name": resource, "force": True}
-        ) or self._deleted("delete_node", {"name": node})
+        try:
+            return self._deleted(
+                "delete_queued_resource", {"name": resource, "force": True}
+            ) or self._deleted("delete_node", {"name": node})
+        except Exception as error:
+            # One that is being deleted may refuse to be told so again.
+            if status_of(error) in (400, 409):
+                machine = self.get(zone, name)
+                if machine is None or machine.state is MachineState.TERMINATING:
+                    return None
+            raise
 
     def done_at_s(self, operation: str) -> float | None:
         """When a deletion was done; ``None`` if it is not, or is forgotten."""

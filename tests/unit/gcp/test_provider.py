@@ -323,9 +323,9 @@ def test_silence_of_one_kind_keeps_what_was_known_of_it():
         project.provider.launch(a_request(an_offer(), token="1"))
         project.provider.launch(a_request(a_slice(), token="2"))
         before = project.provider.list_instances(RUN_ID)
-        project.faults.refuse_next("queuedResources.list", 503, "backendError")
+        project.faults.refuse_next("nodes.list", 503, "backendError")
         assert project.provider.list_instances(RUN_ID) == before
-        project.faults.refuse_next("queuedResources.list", 503, "backendError")
+        project.faults.refuse_next("nodes.list", 503, "backendError")
         project.faults.refuse_next("instances.aggregatedList", 503, "backendError")
         with pytest.raises(CallFailed) as caught:
             project.provider.list_instances(RUN_ID)
@@ -394,6 +394,23 @@ def test_an_end_that_failed_can_be_asked_for_again():
         assert one(project.provider).end_reason is None
         project.provider.terminate(launched.instance_id)
         assert one(project.provider).end_reason is EndReason.REQUESTED
+
+
+@pytest.mark.parametrize(
+    ("offer", "operation"),
+    [(an_offer(), "instances.delete"), (a_slice(), "nodes.delete")],
+    ids=["machine", "slice"],
+)
+def test_a_machine_on_its_way_out_may_refuse_to_be_told_so_again(offer, operation):
+    with a_project(offer, habits=Habits(stopping_s=60.0)) as project:
+        launched = project.provider.launch(a_request(offer))
+        project.faults.refuse_next(operation, 400, "resourceNotReady")
+        with pytest.raises(CallFailed):
+            project.provider.terminate(launched.instance_id)
+        project.provider.terminate(launched.instance_id)
+        project.faults.refuse_next(operation, 400, "resourceNotReady")
+        project.provider.terminate(launched.instance_id)
+        assert one(project.provider).state is MachineState.TERMINATING
 
 
 # -- slices of TPUs -------------------------------------------------------------------------------
