@@ -50,7 +50,7 @@ RATIO_GRID = 1.25
 and shadow prices need no new tables."""
 SWITCH_GRID = (0.0, 0.01, 0.03, 0.06, 0.12, 0.25)
 """Chances per tick of a switch between offers for which there are tables; the nearest is taken."""
-RATIO_RANGE = (0.03, 1.5)
+RATIO_RANGE = (0.05, 1.3)
 """Price ratios outside are taken at the nearest end for what comes after this step."""
 
 

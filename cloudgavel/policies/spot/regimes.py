@@ -109,11 +109,15 @@ class RegimeFamily:
         """
         stays, aways = len(self.stay_scales_s), len(self.away_scales_s)
         count = stays if kind else aways
-        distance = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-        kernel: Floats = np.exp(-distance / self.rerun_spread)
-        kernel /= kernel.sum(axis=1, keepdims=True)
-        kernel = (1 - self.rerun_share) * np.eye(count) + self.rerun_share * kernel
-        result: Floats = np.kron(kernel, np.eye(aways)) if kind else np.kron(np.eye(stays), kernel)
+        places = np.arange(count, dtype=np.float64)
+        kernel = np.exp(-np.abs(places[:, None] - places) / self.rerun_spread)
+        kernel = kernel / kernel.sum(axis=1, keepdims=True)
+        share = self.rerun_share
+        mixed = (1 - share) * np.eye(count) + share * kernel
+        result: Floats = np.asarray(
+            np.kron(mixed, np.eye(aways)) if kind else np.kron(np.eye(stays), mixed),
+            dtype=np.float64,
+        )
         return result
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cloudgavel.policies.spot.belief import Outlook, first_belief, outlook, seen
 from cloudgavel.policies.spot.controller import GENERIC_FAMILY
-from cloudgavel.policies.spot.decision import judge, switch_chances
+from cloudgavel.policies.spot.decision import judge
 from cloudgavel.policies.spot.regimes import RegimeFamily, StepChain, step_chain
 from cloudgavel.policies.spot.safety import RiskCap, joint_on_demand
 from cloudgavel.policies.spot.tables import TableShelf
@@ -23,6 +23,9 @@ from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Floats, SpotTerms, Sp
 
 _CHANGEOVER_CLASS = 1.25
 """Change-overs are rounded up to powers of this, so that jobs share tables; never down."""
+_TYPICAL_SWITCH_CHANCE = 0.03
+"""Per round, that a held machine is lost while another offer is there: one class for all rounds, so
+that no round has to wait for new tables; this step itself is looked at exactly."""
 _LONGEST_HISTORY = 400
 """Sightings are filtered in at most so many steps; older ones say little about today's regime."""
 
@@ -314,7 +317,7 @@ def _decide_batch(
         ),
         offer_return=returns,
         table_ratio=per_work / np.maximum(fall_price + fall_extra, 1e-9),
-        switch_chance=float(switch_chances(available, returns).mean()) if width > 1 else 0.0,
+        switch_chance=_TYPICAL_SWITCH_CHANCE if width > 1 else 0.0,
         cap_usd=cap.usd(terms, fall_price),
         family=family,
         shelf=shelf,
