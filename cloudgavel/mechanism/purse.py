@@ -1,10 +1,11 @@
 """The money of one decision: what each machine may still cost, and who may spend the rest."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cloudgavel.mechanism.change_over import stop_s
-from cloudgavel.mechanism.guards.claims import Claim
+from cloudgavel.mechanism.guards.claims import Claim, claim_in
 from cloudgavel.mechanism.guards.reserve import (
     Liability,
     affordable_wake_s,
@@ -67,13 +68,22 @@ class Purse:
         """
         machines = list(machines)
         new = [self._liability(each, job) for each in machines]
-        pays_itself = all(each.offer.capacity_type is not CapacityType.SPOT for each in machines)
+        on_demand = all(each.offer.capacity_type is not CapacityType.SPOT for each in machines)
+        own = self.claims.get(job.spec.name) if on_demand else None
         aside = [
             each.reserve(name)
             for name, each in self.claims.items()
-            if not (pays_itself and name == job.spec.name)
+            if own is None or name != job.spec.name
         ]
-        everything = [*self.liabilities.values(), *aside, *new]
+        column = machines[0].column
+        if own is not None and column is not None:
+            # It goes there for good: all of it must be paid for, and in time.
+            row = self._situation.row(job.spec.name)
+            whole = claim_in(self._situation, row, column, self._situation.state.now_s)
+            if own.in_time and not whole.in_time:
+                return False
+            aside.append(whole.reserve(job.spec.name))
+        everything = [*self.liabilities.values(), *aside, *([] if own else new)]
         if committed_usd(everything, useful_s, self.lag_s) > self.money_usd:
             return False
         return limit_usd is None or committed_usd(new, useful_s, self.lag_s) <= limit_usd
@@ -81,10 +91,22 @@ class Purse:
     def launch(self, machines: Iterable[Machine], job: JobView) -> None:
         """Count launched machines among those that cost money."""
         machines = list(machines)
-        if all(each.offer.capacity_type is not CapacityType.SPOT for each in machines):
-            self.claims.pop(job.spec.name, None)
         for machine in machines:
             self.liabilities[machine.machine_id] = self._liability(machine, job)
+        if all(each.offer.capacity_type is not CapacityType.SPOT for each in machines):
+            self._goes_on_demand(machines, job)
+
+    def _goes_on_demand(self, machines: Sequence[Machine], job: JobView) -> None:
+        """The claim of a job becomes rent of the machines it goes to."""
+        column = machines[0].column
+        if self.claims.pop(job.spec.name, None) is None or column is None:
+            return
+        row = self._situation.row(job.spec.name)
+        whole = claim_in(self._situation, row, column, self._situation.state.now_s)
+        for each in machines:
+            self.liabilities[each.machine_id] = replace(
+                self.liabilities[each.machine_id], least_s=whole.span_s
+            )
 
     def wake_s(self, at_most_s: float, liabilities: Mapping[str, Liability]) -> float | None:
         """Latest next decision that the money pays for (see ``affordable_wake_s``)."""

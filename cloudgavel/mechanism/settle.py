@@ -72,10 +72,10 @@ def settle(
     """Make ``spent + committed + claims <= budget`` hold, changing ``assignment`` in place.
 
     Claims that are new go first; then launches, arrivals on rented machines and running jobs of
-    those not covered, by falling ``rank`` (least important first); then a covered job goes on demand (``squeezed``: the
-    caller makes the plan again), then claims are given up. When not even the end of what is left
-    can be waited for, machines are ended unsaved, dearest first. ``idle``: machines that the plan
-    ends anyway.
+    those not covered, by falling ``rank`` (least important first); then a covered job goes on
+    demand (``squeezed``: the caller makes the plan again), then claims are given up. When not even
+    the end of what is left can be waited for, machines are ended unsaved, dearest first. ``idle``:
+    machines that the plan ends anyway.
     """
     answer = Settlement(terminate=dict(idle))
     covered = list(cover.names)
@@ -111,10 +111,10 @@ def settle(
         )
         if fresh:
             covered.remove(fresh[-1])
-        elif _drop_launch(situation, assignment, rank, bound):
-            pass
-        elif _drop_arrival(situation, assignment, answer, rank, bound):
-            pass
+        elif _drop_launch(situation, assignment, rank, bound) or _drop_arrival(
+            situation, assignment, answer, rank, bound
+        ):
+            continue
         elif stoppable:
             _stop(assignment, max(stoppable, key=rank))
         elif covered:
@@ -376,5 +376,5 @@ def _machine_liabilities(
         liability = purse.liabilities.get(launch.machine_id)
         if liability is not None:
             # With the stop of its job, as from the next decision on: nothing may grow till then.
-            found[launch.machine_id] = liability
+            found[launch.machine_id] = replace(liability, least_s=0.0)
     return found

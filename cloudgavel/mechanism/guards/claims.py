@@ -73,24 +73,11 @@ def restart_claim(
     In the cheapest column in time, else the fastest; ``column`` asks for that one if it is
     dearer. ``None`` where nothing can be had on demand.
     """
-    job = situation.jobs[row]
-    deadline_at_s = situation.deadlines[job.spec.name]
-    rules = situation.state.rules
     best: tuple[tuple[bool, float, int], Claim] | None = None
     asked: Claim | None = None
     for each in on_demand_columns(situation, row):
-        there = situation.columns[each]
-        work_s = restart_s(situation, job, there) + stepping_s(
-            job, float(situation.rates[row, each]), job.steps_left_if_lost
-        )
-        in_time = deadline_at_s is None or start_at_s + work_s <= deadline_at_s
-        claim = Claim(
-            column=each,
-            usd_per_hour=there.price_limit_usd_per_hour * there.instance_count,
-            span_s=work_s + end_s(situation, job),
-            beside_s=there.boot_s * rules.change_over_quantile + 2 * rules.wake_lag_s,
-            in_time=in_time,
-        )
+        claim = claim_in(situation, row, each, start_at_s)
+        in_time = claim.in_time
         key = (not in_time, claim.usd if in_time else claim.span_s, each)
         if best is None or key < best[0]:
             best = (key, claim)
@@ -101,6 +88,24 @@ def restart_claim(
     if asked is not None and asked.in_time and asked.usd > best[1].usd:
         return asked
     return best[1]
+
+
+def claim_in(situation: Situation, row: int, column: int, start_at_s: float) -> Claim:
+    """Claim of a job in one on-demand column (see ``restart_claim``)."""
+    job = situation.jobs[row]
+    deadline_at_s = situation.deadlines[job.spec.name]
+    rules = situation.state.rules
+    there = situation.columns[column]
+    work_s = restart_s(situation, job, there) + stepping_s(
+        job, float(situation.rates[row, column]), job.steps_left_if_lost
+    )
+    return Claim(
+        column=column,
+        usd_per_hour=there.price_limit_usd_per_hour * there.instance_count,
+        span_s=work_s + end_s(situation, job),
+        beside_s=there.boot_s * rules.change_over_quantile + 2 * rules.wake_lag_s,
+        in_time=deadline_at_s is None or start_at_s + work_s <= deadline_at_s,
+    )
 
 
 def safe_span_s(
