@@ -1,5 +1,7 @@
 """``cloudgavel simulate spot``: replay spot availability traces under several policies."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +75,9 @@ def spot(
 ) -> None:
     """Load, replay, answer."""
     from cloudgavel.errors import UsageError
+    from cloudgavel.policies.spot.tables import TableShelf
     from cloudgavel.simulator.spot.simulation import SpotSimulationSettings, simulate_spot
+    from cloudgavel.simulator.spot.table_files import TableFiles
     from cloudgavel.simulator.spot.traces import Merge, load_trace
 
     if seed < 0:
@@ -90,11 +94,18 @@ def spot(
         policies=tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip())),
         together=together,
     )
-    document = simulate_spot([load_trace(path) for path in traces], settings)
+    shelf = TableShelf(store=TableFiles(table_directory(os.environ)))
+    document = simulate_spot([load_trace(path) for path in traces], settings, shelf=shelf)
     if as_json or output == "json":
         answer_json(document.to_json())
     else:
         answer(spot_simulation_text(document))
+
+
+def table_directory(environment: Mapping[str, str]) -> Path:
+    """Where value tables are kept between commands: the user's cache."""
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "cloudgavel" / "spot-tables"
 
 
 def spot_simulation_text(document: "SpotSimulationDocument") -> str:

@@ -8,12 +8,14 @@ import numpy as np
 
 from cloudgavel.policies.spot.tables import TableKey, ValueTable
 
+KEPT_BYTES = 280 * 2**20
+"""Most the directory may hold; the tables least recently written go first."""
 _FORMAT = 1
 """Part of every name: tables of another recursion are other tables."""
 
 
 class TableFiles:
-    """One compressed file for each table in ``directory``, made when first needed.
+    """One file for each table in ``directory``, made when first needed.
 
     A cache: what cannot be read is built again, what cannot be written is not kept.
     """
@@ -49,8 +51,17 @@ class TableFiles:
                 values=table.values,
             )
             partial.replace(path)
+            self._prune()
         except OSError:
             return
+
+    def _prune(self) -> None:
+        files = [(path.stat().st_mtime, path) for path in self._directory.glob("*.npz")]
+        held = 0
+        for _, path in sorted(files, reverse=True):
+            held += path.stat().st_size
+            if held > KEPT_BYTES:
+                path.unlink()
 
     def _path(self, key: TableKey) -> Path:
         name = hashlib.sha256(f"{_FORMAT} {key!r}".encode()).hexdigest()[:32]

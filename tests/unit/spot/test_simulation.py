@@ -121,7 +121,9 @@ def test_the_command_answers_json_and_text(tmp_path: Path) -> None:
         "--policies",
         "uniform_progress,greedy,clairvoyant",
     ]
-    result = CliRunner().invoke(spot, [*paths, *options, "--changeover-s", "180", "--json"])
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    arguments = [*paths, *options, "--changeover-s", "180", "--json"]
+    result = CliRunner(env=environment).invoke(spot, arguments)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["tick_s"] == [600.0, 600.0]
