@@ -84,10 +84,7 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
             missed = np.union1d(missed, _fewest_missed(cluster, kept, space_sharing))
             kept[missed] = 0.0
     kept = kept * KEPT_SHARE
-    even = solve_shares(
-        cluster, goal(kept.size, demand=share, floor=kept), space_sharing=space_sharing
-    )
-    share_kept = min(max(even.level, 0.0), 1.0) if even.is_usable else 0.0
+    share_kept = min(_level_above(cluster, share, kept, space_sharing), 1.0)
     base = np.maximum(kept, share * share_kept) * KEPT_SHARE
     if not missed.size:
         return Promises(
@@ -98,12 +95,8 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
     late_demand[missed] = cluster.best_rate[missed]
     not_passed = missed[needed[missed] > 0]
     late_demand[not_passed] = np.minimum(needed[not_passed], cluster.best_rate[not_passed])
-    early = solve_shares(
-        cluster, goal(due_s.size, demand=late_demand, floor=base), space_sharing=space_sharing
-    )
-    raised = base
-    if early.is_usable:
-        raised = np.maximum(base, late_demand * max(early.level, 0.0) * KEPT_SHARE)
+    early = _level_above(cluster, late_demand, base, space_sharing)
+    raised = np.maximum(base, late_demand * early * KEPT_SHARE)
     stretch = None
     if not passed.any():
         spans = solve_shares(cluster, goal(due_s.size, demand=needed), space_sharing=space_sharing)
@@ -116,6 +109,29 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
         stretch=stretch,
         earliest_s=_earliest(cluster, kept, missed, space_sharing),
     )
+
+
+def _level_above(
+    cluster: Cluster, share: FloatArray, kept: FloatArray, space_sharing: bool
+) -> float:
+    """``max z`` with ``thr_j >= max(kept_j, share_j z)``; 0 if there is none.
+
+    A job whose kept rate turns out to be above its share's level is held at the kept rate, and the
+    level is found again; each program is a relaxation of the whole, and the last one is exact.
+    """
+    held = kept >= share
+    while True:
+        wanted = goal(kept.size, demand=np.where(held, 0.0, share), floor=np.where(held, kept, 0.0))
+        if not wanted.demand.any():
+            return 1.0
+        found = solve_shares(cluster, wanted, space_sharing=space_sharing)
+        if not found.is_usable:
+            return 0.0
+        level = max(found.level, 0.0)
+        above = ~held & (share * level < kept * KEPT_SHARE)
+        if not above.any():
+            return level
+        held |= above
 
 
 def _earliest(

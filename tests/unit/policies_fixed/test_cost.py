@@ -204,3 +204,25 @@ def test_no_kind_of_the_measured_table_starves():
     served = (fair.shares.sum(axis=1) > 1e-6).sum()
     assert served == kept.size
     assert (linear.shares.sum(axis=1) > 1e-6).sum() < 0.6 * kept.size
+
+
+def test_deadlines_within_the_isolated_share_cost_nothing():
+    # Each job's third of both types is more than its deadline asks for.
+    rates = [[10.0, 1.0], [4.0, 2.0], [3.0, 2.0]]
+    due = cluster_problem(rates, [1, 1], prices=[2.48, 0.45], deadlines=[None, None, 1000.0])
+    free = cluster_problem(rates, [1, 1], prices=[2.48, 0.45])
+    found = ThroughputPerUsdWithDeadlines().allocate(due)
+    assert found.message == ""
+    assert found.objective_value == pytest.approx(
+        ThroughputPerUsd().allocate(free).objective_value, rel=1e-6
+    )
+
+
+def test_isolated_shares_are_cut_as_little_as_deadlines_need():
+    # One type, 2 accelerators, 4 jobs: j0 is due at a full accelerator; 1 is left for the others.
+    problem = cluster_problem(
+        [[1.0]] * 4, [2], prices=[1.0], steps=[1000.0] * 4, deadlines=[1000.0, None, None, None]
+    )
+    found = ThroughputPerUsdWithDeadlines().allocate(problem)
+    assert "cut to 67%" in found.message
+    assert found.shares.ravel() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3], abs=1e-6)
