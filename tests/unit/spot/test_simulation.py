@@ -148,3 +148,29 @@ def test_public_traces_give_the_published_baselines() -> None:
     assert found["greedy"] == pytest.approx(0.696, abs=0.03)
     assert found["uniform_progress"] == pytest.approx(0.627, abs=0.03)
     assert found["clairvoyant"] == pytest.approx(0.580, abs=0.03)
+
+
+def test_public_traces_regret_of_min_cost() -> None:
+    """A tight deadline on the public traces: ahead of the published policies, never late."""
+    root = os.environ.get("CLOUDGAVEL_DATA")
+    if not root:
+        pytest.skip("CLOUDGAVEL_DATA does not say where the public traces are")
+    paths = sorted((Path(root) / "spot_traces").glob("*.json"))
+    if len(paths) < 5:
+        pytest.skip("no public spot traces under CLOUDGAVEL_DATA")
+    chosen = SpotSimulationSettings(
+        deadline_ratio=1.08,
+        tick_s=585.0,
+        runs=20,
+        seed=2,
+        policies=("min_cost", "uniform_progress", "greedy"),
+    )
+    document = simulate_spot([load_trace(path) for path in paths], chosen, shelf=SHELF)
+    found = {row.policy: row for row in document.results}
+    assert found["min_cost"].deadline_misses == 0
+    assert found["min_cost"].mean_regret < 0.055
+    assert found["min_cost"].max_cost_ratio <= 1 + 585 / 172_800 + 0.01 + 1e-6
+    cell = {(row.trace, row.policy): row.mean_cost_ratio for row in document.by_trace}
+    for path in paths:
+        rival = min(cell[path.stem, "uniform_progress"], cell[path.stem, "greedy"])
+        assert cell[path.stem, "min_cost"] <= rival + 0.01
