@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.assign import Assignment
 from cloudgavel.mechanism.change_over import stop_s
 from cloudgavel.mechanism.columns import column_of_instance
@@ -31,7 +32,7 @@ def idle_machines(situation: Situation, assignment: Assignment) -> dict[str, str
         if notice is not None and state.now_s < notice + NOTICE_OVERDUE_S:
             continue
         if instance.instance_id in overdue:
-            idle[instance.instance_id] = "its jobs did not stop in time"
+            idle[instance.instance_id] = overdue[instance.instance_id]
             continue
         machine = assignment.machines[instance.instance_id]
         used = {
@@ -47,26 +48,32 @@ def idle_machines(situation: Situation, assignment: Assignment) -> dict[str, str
     return idle
 
 
-def _overdue(situation: Situation, assignment: Assignment) -> set[str]:
-    """Machines on which everybody was told to stop and has had twice the worst time for it."""
+def _overdue(situation: Situation, assignment: Assignment) -> dict[str, str]:
+    """Machines on which everybody was told to stop and did not in time, and who.
+
+    A machine that works for others is not ended because of one that hangs.
+    """
     state = situation.state
-    late: dict[str, bool] = {}
+    hanging: dict[str, list[str]] = {}
+    others: set[str] = set()
     for job in situation.active:
         asked_at_s = job.stop_asked_at_s
-        is_late = (
-            job.stopping
-            and asked_at_s is not None
-            and state.now_s > asked_at_s + 2 * stop_s(job, state.rules)
-        )
+        grace_s = state.rules.stop_grace_quantile * stop_s(job, state.rules)
+        is_late = job.stopping and asked_at_s is not None and state.now_s > asked_at_s + grace_s
         for instance_id in job.instance_ids:
-            late[instance_id] = late.get(instance_id, True) and is_late
-    coming = {
-        instance_id
-        for placement in assignment.placements.values()
-        if not placement.stays
-        for instance_id in placement.machine_ids
+            if is_late and asked_at_s is not None:
+                reason = reasons.does_not_stop(job.spec.name, state.now_s - asked_at_s)
+                hanging.setdefault(instance_id, []).append(reason)
+            else:
+                others.add(instance_id)
+    for placement in assignment.placements.values():
+        if not placement.stays:
+            others.update(placement.machine_ids)
+    return {
+        instance_id: "; ".join(sorted(found))
+        for instance_id, found in hanging.items()
+        if instance_id not in others
     }
-    return {each for each, is_late in late.items() if is_late and each not in coming}
 
 
 def _is_on(situation: Situation, name: str, instance_id: str) -> bool:

@@ -36,6 +36,11 @@ def comes_after(names: Sequence[str]) -> str:
     return f"it comes after {', '.join(sorted(names))}"
 
 
+def does_not_stop(name: str, since_s: float) -> str:
+    """Why a machine ends under a job that was told to save and stop."""
+    return f"{name} was told to stop {since_s:.0f} s ago and did not"
+
+
 def nothing_fits(state: ClusterState, job: JobView) -> str:
     """Why no offer can run a job: throughput, memory, offers, or all of them blocked."""
     asked = [each for each in job.spec.accelerators if each.accelerator not in job.excluded]

@@ -111,6 +111,9 @@ class ReserveRules:
     """Worst time from asking an end to knowing it."""
     change_over_quantile: float = 1.5
     """Boot and restore take at most this many times their expected length."""
+    stop_grace_quantile: float = 2.0
+    """A job that was told to stop and has not after this many times its worst time for it loses
+    its machine."""
     boot_s: float = 180.0
     """Expected boot when the offer does not say."""
     minimum_billed_s: float = 60.0

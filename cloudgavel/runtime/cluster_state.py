@@ -76,6 +76,7 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         accelerator_indices=attempt.accelerator_indices if attempt is not None else (),
         move_to=job.move_to,
         stopping=job.stop_asked,
+        stop_asked_at_s=job.stop_asked_at_s,
         placed_at_s=attempt.started_at_s if attempt is not None else None,
         release_at_s=state.created_at_s + spec.arrives_s,
         waits_for=tuple(
@@ -85,6 +86,7 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         ),
         deadline_at_s=deadline_at_s(spec, state.created_at_s),
         promise_released=job.promise_released,
+        covered=_was_covered(spec.name, state),
         throughput_steps_per_s=throughputs(job, measured_counts),
         spent_usd=usd(job.spent_micro_usd),
         save_error=job.save_error,
@@ -92,6 +94,12 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         started_at_s=job.started_at_s,
         excluded=job.excluded,
     )
+
+
+def _was_covered(name: str, state: RunState) -> bool:
+    """Return whether the newest decision called the job's promise covered."""
+    forecasts = state.plan.forecasts if state.plan is not None else ()
+    return any(each.job == name and each.promise == "covered" for each in forecasts)
 
 
 def throughputs(job: JobRecord, measured_counts: bool) -> Mapping[str, float]:

@@ -193,6 +193,28 @@ def test_stopping_saves_stops_and_ends_everything() -> None:
     assert [each.instance_id for each in of(plan, Terminate)] == ["i-2"]
 
 
+def test_a_job_that_never_stops_loses_its_machine_after_the_grace() -> None:
+    machine = an_instance()
+    # A save of 30 s, a grace of 20 s: 65 s at worst, twice that is waited for.
+    told = a_job(steps=360_000, spec={"grace_s": 20.0})
+    for asked_for_s, ended in ((120.0, False), (131.0, True)):
+        job = on_machine(told, machine, stopping=True, stop_asked_at_s=NOW_S - asked_for_s)
+        plan = decide(a_state(job, instances=(machine,)), GreedyPolicy())
+        ends = [each for each in plan.actions if isinstance(each, Terminate)]
+        assert bool(ends) == ended
+    assert "job was told to stop 131 s ago" in ends[0].reason
+
+
+def test_a_machine_that_works_for_others_outlives_a_job_that_hangs() -> None:
+    machine = an_instance(an_offer("A100", size=8, price=30.0))
+    hanging = on_machine(
+        a_job("hanging", on="A100"), machine, stopping=True, stop_asked_at_s=NOW_S - 9000
+    )
+    working = on_machine(a_job("working", on="A100"), machine, accelerator_indices=(1,))
+    plan = decide(a_state(hanging, working, instances=(machine,)), GreedyPolicy())
+    assert not any(isinstance(each, Terminate) for each in plan.actions)
+
+
 def test_nothing_left_means_no_wake() -> None:
     done = a_job(phase=JobPhase.FINISHED)
     assert decide(a_state(done), GreedyPolicy()).next_wake_at_s is None
