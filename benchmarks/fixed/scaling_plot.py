@@ -24,7 +24,7 @@ LINES = (
         MaxMinFairness(space_sharing=True),
         {"sharing": True},
         "#c8553d",
-        SIZES,
+        SIZES[:-1],
     ),
     (
         "hierarchical water filling",
@@ -52,6 +52,8 @@ def scaling_svg() -> str:
             for m in sizes
         ]
         series.append((name, colour, points))
+        shown = ", ".join(f"{p.size}: {p.cpu_s:.3f} s {p.more_mb:.0f} MB" for p in points)
+        print(f"{name}: {shown}", flush=True)
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" width="960" height="420" '
         'font-family="sans-serif" font-size="12"><rect width="960" height="420" fill="white"/>'

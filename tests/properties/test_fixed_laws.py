@@ -13,15 +13,14 @@ from cloudgavel.policies.fixed.answer import with_limit
 from cloudgavel.policies.fixed.cluster import cluster_of
 from cloudgavel.policies.fixed.makespan import Makespan
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
+from cloudgavel.policies.fixed.share_policy import SharePolicy
 from cloudgavel.policies.fixed.share_program import solve_shares
 from cloudgavel.policies.problem import AllocationProblem
 from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [
-    name for name in policy_names() if name not in ("min_cost", "min_makespan", "on_demand_only")
-]
+NAMES = [name for name in policy_names() if isinstance(policy_named(name), SharePolicy)]
 SMALL = settings(max_examples=12, deadline=None)
 POOLS = (
     pool("V", 1, price=2.0),

@@ -5,14 +5,13 @@ import pytest
 
 from cloudgavel.policies.allocation import AllocationStatus
 from cloudgavel.policies.base import Policy
+from cloudgavel.policies.fixed.share_policy import SharePolicy
 from cloudgavel.policies.problem import AllocationProblem, JobRow
 from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [
-    name for name in policy_names() if name not in ("min_cost", "min_makespan", "on_demand_only")
-]
+NAMES = [name for name in policy_names() if isinstance(policy_named(name), SharePolicy)]
 
 
 def no_jobs() -> AllocationProblem:
