@@ -1,5 +1,6 @@
 """The S3 store: the promises of ``objects/store.py``, and what happens when S3 does not answer."""
 
+import functools
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -50,6 +51,12 @@ class Wire:
         return AWSResponse(request.url, status, headers, MockRawResponse(raw))
 
 
+@functools.cache
+def session():
+    """Reading the SDK's description of S3 takes longer than all the tests together."""
+    return boto3.session.Session(aws_access_key_id="x", aws_secret_access_key="y")
+
+
 @pytest.fixture
 def wire() -> Wire:
     return Wire()
@@ -60,9 +67,8 @@ def store(wire) -> Iterator[S3Store]:
     with mock_aws():
         from botocore.config import Config
 
-        session = boto3.session.Session(aws_access_key_id="x", aws_secret_access_key="y")
         config = Config(retries={"total_max_attempts": 1})
-        client = session.client("s3", region_name="us-east-1", config=config)
+        client = session().client("s3", region_name="us-east-1", config=config)
         client.create_bucket(Bucket="runs")
         client.meta.events.unregister("before-send", botocore_stubber)
         client.meta.events.register_first("before-send", wire.send)
