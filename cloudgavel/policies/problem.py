@@ -100,6 +100,9 @@ class AllocationProblem:
     sharing: PairSharing | None = None
     """What jobs keep of their rate beside another one; ``None`` = accelerators are not shared."""
 
+    wants_prices: bool = True
+    """Whether what binds is to be priced too (more solves); a simulation asks for shares only."""
+
     def __post_init__(self) -> None:
         """Check shapes once and freeze the arrays (``ValueError`` names the mismatch)."""
         shape = (len(self.jobs), len(self.pools))

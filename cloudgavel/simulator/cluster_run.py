@@ -22,7 +22,7 @@ from cloudgavel.mechanism.fixed_cluster.state import (
     Standing,
 )
 from cloudgavel.policies.base import Policy
-from cloudgavel.policies.problem import FloatArray, IntArray
+from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
 from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
 from cloudgavel.simulator.workload import Workload
@@ -97,7 +97,7 @@ class ClusterRun:
     decisions: int
     solves: int
     solve_s: float
-    """Seconds in the policy; 0 without a timer."""
+    """Seconds in the decisions that asked the policy; 0 without a timer."""
     leases: tuple[LeaseRecord, ...]
     given_up: bool
     messages: tuple[str, ...] = field(default=())
@@ -115,7 +115,7 @@ def run_cluster(
 ) -> ClusterRun:
     """Run every job of a workload to its end under one policy; deterministic.
 
-    ``timer`` (seconds) is read around the policy only. Jobs that no type can run are not waited
+    ``timer`` (seconds) is read around decisions that ask the policy only. Jobs that no type can run are not waited
     for: their ``finished_s`` is ``None``.
     """
     return _Run(workload, table, types, policy, settings, timer).to_the_end()
@@ -302,7 +302,7 @@ class _Run:
         self._keep(~done)
         self._changed()
 
-    def _keep(self, kept: np.ndarray) -> None:
+    def _keep(self, kept: BoolArray) -> None:
         rows = np.flatnonzero(kept)
         new_row = np.full(kept.size, -1, dtype=np.int64)
         new_row[rows] = np.arange(rows.size)
@@ -392,7 +392,8 @@ class _Run:
             best[:, number] = self.kind_rate[np.arange(len(self.kinds)), at]
             shares[:, number] = np.where(best[:, number] > 0, part[at], 0.0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-        return (best * shares).sum(axis=1)[self.kind_of_job[self.index]]
+        by_kind: FloatArray = (best * shares).sum(axis=1)
+        return by_kind[self.kind_of_job[self.index]]
 
     # --- decisions -----------------------------------------------------------------------------
 
@@ -474,7 +475,8 @@ class _Run:
             speed[pairs] *= self.retained[kind[one], kind[other], pool[pairs]]
             counted[pairs] = 0.5
         self.speed[rows] = speed
-        self.busy_of_pool = np.bincount(pool, weights=counted, minlength=self.rate.shape[1])
+        busy = np.bincount(pool, weights=counted, minlength=self.rate.shape[1])
+        self.busy_of_pool = busy.astype(np.float64)
 
     # --- records -------------------------------------------------------------------------------
 
@@ -545,7 +547,7 @@ class _Run:
         return ClusterRun(
             cluster=self.cluster,
             outcomes=tuple(outcomes),
-            accelerator_s=accelerator_s,
+            accelerator_s=accelerator_s.astype(np.float64),
             ended_s=max(ended, default=self.now_s) if not self.given_up else self.now_s,
             started_s=self.started_s,
             rounds=self.rounds,

@@ -91,7 +91,7 @@ def _from_trace(path: Path, text: str) -> Workload:
     Older files have eight: kind, command, flag, needs data, steps, arrival, gang. Kinds may carry
     the gang as ``(batch size 64)`` only; an SLO of -1 is none, else it is seconds after arrival.
     """
-    jobs = []
+    jobs: list[WorkloadJob] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -136,7 +136,7 @@ def _from_csv(path: Path, text: str, columns: Mapping[str, str]) -> Workload:
             facts=[("columns", ", ".join(there))],
             hints=["name them with --columns kind=...,total_steps=..."],
         )
-    jobs = []
+    jobs: list[WorkloadJob] = []
     for number, row in enumerate(reader, start=2):
 
         def cell(field: str, row: Mapping[str, str | None] = row) -> str | None:

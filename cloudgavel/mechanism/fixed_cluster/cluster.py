@@ -1,11 +1,11 @@
 """What a fixed cluster is made of, and the pools in which its jobs can run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from cloudgavel.policies.problem import FloatArray, IntArray, Pool
+from cloudgavel.policies.problem import IntArray, Pool
 from cloudgavel.pricing.offer import CapacityType
 
 
@@ -42,8 +42,6 @@ class FixedCluster:
     """(R,) position in ``types``."""
     gang: IntArray
     """(R,) accelerators of one job."""
-    usd_per_s: FloatArray = field(repr=False)
-    """(R,) of one gang; NaN = unknown."""
 
     @property
     def accelerators(self) -> int:
@@ -89,11 +87,9 @@ def fixed_cluster(types: Sequence[AcceleratorType], gang_sizes: Iterable[int]) -
                 )
                 number_of.append(number)
     gang = np.array([pool.gang_size for pool in pools], dtype=np.int64)
-    price = np.array([pool.price_usd_per_hour for pool in pools], dtype=np.float64)
     return FixedCluster(
         types=tuple(types),
         pools=tuple(pools),
         type_of_pool=np.array(number_of, dtype=np.int64),
         gang=gang,
-        usd_per_s=price * gang / 3600.0,
     )

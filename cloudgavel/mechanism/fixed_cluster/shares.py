@@ -36,6 +36,7 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
         change_over_s=np.zeros(state.rate.shape),
         cluster_accelerators=state.cluster.counts,
         sharing=state.sharing,
+        wants_prices=False,
         extra={"attained_service": state.attained_service.copy()},
     )
 
