@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -226,3 +227,34 @@ def test_isolated_shares_are_cut_as_little_as_deadlines_need():
     found = ThroughputPerUsdWithDeadlines().allocate(problem)
     assert "cut to 67%" in found.message
     assert found.shares.ravel() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3], abs=1e-6)
+
+
+def moved(problem, row: int, by_s: float):
+    job = problem.jobs[row]
+    later = replace(job, deadline_s=job.deadline_s + by_s)
+    return replace(problem, jobs=(*problem.jobs[:row], later, *problem.jobs[row + 1 :]))
+
+
+def test_prices_of_deadlines_and_limits_are_slopes():
+    problem = cluster_problem(
+        [[10.0, 1.0], [4.0, 2.0], [3.0, 2.0]],
+        [1, 1],
+        prices=[2.48, 0.45],
+        steps=[36_000.0, 18_000.0, 7_200.0],
+        deadlines=[None, None, 4_000.0],
+    )
+    policy = ThroughputPerUsdWithDeadlines()
+    found = policy.allocate(problem)
+    price = next(each for each in found.limit_prices if each.constraint == "deadline of j2")
+    step_s = 4.0
+    earlier = policy.allocate(moved(problem, 2, -step_s)).objective_value
+    later = policy.allocate(moved(problem, 2, step_s)).objective_value
+    down = (found.objective_value - earlier) / (step_s / 3600)
+    up = (later - found.objective_value) / (step_s / 3600)
+    assert up * (1 - 5e-3) <= price.per_unit_up <= down * (1 + 5e-3)
+    assert price.unit == "h" and up > 0
+    limits = [each for each in found.limit_prices if each.constraint.startswith("accelerators")]
+    assert limits
+    for each in limits:
+        # A ratio is not quite concave in its limits: one step of a thousandth may bend up a little.
+        assert each.exact and each.per_unit_down >= each.per_unit_up * (1 - 1e-2)
