@@ -5,11 +5,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudgavel.agent.process import ProcessGroup
 from cloudgavel.errors import CloudgavelError
 from cloudgavel.messages.orders import JobOrder
 from cloudgavel.objects.store import ObjectStore
+
+if TYPE_CHECKING:
+    import tarfile
 
 _LEFT_OUT = {".git", ".cloudgavel", "__pycache__", ".venv", "node_modules"}
 _OURS = ("agent.lock", ".cloudgavel-store")
@@ -103,10 +107,29 @@ def _unpacked(key: str, store: ObjectStore, scratch: Path) -> Path:
     fresh = target.with_name(f"{name}.{os.getpid()}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as packed:
-        packed.extractall(fresh, filter="data")
+        _extract(packed, fresh)
     archive.unlink()
     os.replace(fresh, target)
     return target
+
+
+def _extract(packed: "tarfile.TarFile", target: Path) -> None:
+    """Unpack within ``target``; Pythons before 3.11.4 (Ubuntu 22.04 has one) have no filter."""
+    import tarfile
+
+    if hasattr(tarfile, "data_filter"):
+        packed.extractall(target, filter="data")
+        return
+    top = target.resolve()
+    for member in packed.getmembers():
+        places = [top / member.name]
+        if member.issym():
+            places.append((top / member.name).parent / member.linkname)
+        elif not (member.isfile() or member.isdir()):
+            raise CloudgavelError(f"the archive holds {member.name}, which is no file")
+        if not all(place.resolve().is_relative_to(top) for place in places):
+            raise CloudgavelError(f"the archive leaves its directory by {member.name}")
+    packed.extractall(target)
 
 
 def _copy(source: Path, target: Path, *, left_out: Iterable[str]) -> None:
