@@ -8,6 +8,8 @@ from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import AllocationProblem, FloatArray, IntArray, JobRow
 from cloudgavel.policies.sharing import ClassRows
 
+DEADLINE_MARGIN_SHARE = 0.04
+"""Of the time left, taken off deadlines: a plan that ends on the dot is late by the first lag."""
 SMALLEST_SHARE = 1e-6
 """Shares are rounded to this before anything is ranked by them."""
 
@@ -19,7 +21,7 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
         JobRow(
             name=job.name,
             steps_left=steps,
-            deadline_s=_due_s(state, job, steps),
+            deadline_s=_due_s(state, job),
             weight=job.weight,
             entity=job.entity,
             held_pool=pool if pool >= 0 else None,
@@ -41,12 +43,13 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
     )
 
 
-def _due_s(state: FixedClusterState, job: ClusterJob, steps_left: float) -> float | None:
+def _due_s(state: FixedClusterState, job: ClusterJob) -> float | None:
     """Seconds to the deadline, less what rounds may cost: turns lag behind shares by a few."""
     if job.deadline_s is None:
         return None
     left_s = job.deadline_s - state.now_s
-    return left_s - state.deadline_margin_rounds * state.round_s
+    margin_s = max(state.deadline_margin_rounds * state.round_s, DEADLINE_MARGIN_SHARE * left_s)
+    return left_s - margin_s
 
 
 def standing_of(state: FixedClusterState, policy: Policy) -> Standing:

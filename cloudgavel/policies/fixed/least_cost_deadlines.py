@@ -8,48 +8,134 @@ its limits.
 
 from dataclasses import replace
 
-from cloudgavel.policies.allocation import Allocation, AllocationStatus
-from cloudgavel.policies.problem import AllocationProblem, QuotaGroup
-from cloudgavel.policies.rented_plan import cheapest_plan
+import numpy as np
+
+from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise
+from cloudgavel.policies.column_generation import ColumnGeneration
+from cloudgavel.policies.least_cost import UNDONE_SHARE, least_cost, without_delay
+from cloudgavel.policies.pair_terms import S_PER_H, Purpose, pair_terms
+from cloudgavel.policies.planning_lp import PlanningModel, build_planning_model
+from cloudgavel.policies.problem import AllocationProblem, FloatArray, QuotaGroup
+from cloudgavel.policies.rented_plan import cheapest_plan, first_shares
+
+INTERVAL_COUNT = 10
+SOON = 1.25
+"""A deadline that nothing can keep becomes so many times the least time from now."""
+STRETCH = 1.15
+"""By how much the spans of deadlines that do not fit together are stretched, a step."""
+STRETCH_STEPS = 12
 
 
 class LeastCostWithDeadlines:
     """Minimise ``sum p_r (k/g) y_jri`` so that every job is done by its deadline.
 
     y_jri are hours in interval i; jobs without a deadline are done in the end, as early as the
-    least cost allows. Deadlines that do not fit are released by weight and named. A pool without a
-    price is not used.
+    least cost allows. Where not all deadlines fit, those that the LP with the least undone work
+    leaves short are stretched until the rest fits, and named. A pool without a price is not used.
     """
 
     name = "least_cost_deadlines"
     summary = "least cost that keeps every deadline, planned over time, on a fixed cluster"
-    source = (
-        "Lawler and Labetoulle 1978 with prices; Narayanan et al., OSDI 2020, section 4.2 (SLOs)"
-    )
+    source = "Lawler and Labetoulle 1978 with prices; Narayanan et al., OSDI 2020, section 4.2"
 
     def allocate(self, problem: AllocationProblem) -> Allocation:
-        """Plan, and return the shares of the first interval."""
-        if problem.cluster_accelerators is None:
-            return cheapest_plan(problem, explained_count=0)
-        kinds = dict.fromkeys(pool.offer_id for pool in problem.pools)
-        quotas = []
-        for kind in kinds:
-            own = [pool.offer_id == kind for pool in problem.pools]
-            size = max(
-                count
-                for count, counts in zip(problem.cluster_accelerators, own, strict=True)
-                if counts
-            )
-            quotas.append(
-                QuotaGroup(
-                    name=f"accelerators {kind}",
-                    coefficients=tuple(float(counts) for counts in own),
-                    limit=float(size),
-                )
-            )
-        planned = cheapest_plan(
-            replace(problem, quotas=(*problem.quotas, *quotas)), explained_count=0
+        """Plan, and return the shares of the first interval with the whole plan."""
+        limited = _with_type_limits(problem)
+        terms = pair_terms(limited, Purpose.PLAN)
+        fastest_s = terms.fastest_h * S_PER_H
+        active = np.isfinite(fastest_s)
+        if not active.any():
+            return cheapest_plan(limited, explained_count=0)
+        asked_s = np.array(
+            [np.inf if job.deadline_s is None else job.deadline_s for job in problem.jobs]
         )
-        if planned.status is AllocationStatus.INFEASIBLE:
-            return planned
-        return planned
+        due_s = np.where(active, np.maximum(asked_s, SOON * fastest_s), np.inf)
+        due_s = np.where(asked_s >= fastest_s * (1 + 1e-6), asked_s, due_s)
+        for _ in range(STRETCH_STEPS):
+            planned = _with_deadlines(limited, due_s)
+            model = build_planning_model(
+                planned, terms, Purpose.PLAN, interval_count=INTERVAL_COUNT
+            )
+            undone = _undone(model)
+            if undone is None:
+                break
+            short = undone > UNDONE_SHARE
+            if not short.any():
+                found = least_cost(model)
+                if found.values is None:
+                    break
+                return self._answer(problem, planned, model, without_delay(planned, found), due_s)
+            due_s = np.where(short, due_s * STRETCH, due_s)
+        return cheapest_plan(limited, explained_count=0)
+
+    def _answer(
+        self,
+        problem: AllocationProblem,
+        planned: AllocationProblem,
+        model: PlanningModel,
+        values: FloatArray,
+        due_s: FloatArray,
+    ) -> Allocation:
+        hours = model.hours(values)
+        late = tuple(
+            RelaxedPromise(
+                job=job.name,
+                promise="deadline",
+                by_s=float(due) - job.deadline_s,
+                reason="the deadline has passed"
+                if job.deadline_s <= 0
+                else "not all deadlines fit",
+            )
+            for job, due in zip(problem.jobs, due_s, strict=True)
+            if job.deadline_s is not None and due > job.deadline_s and np.isfinite(due)
+        )
+        cost = model.cost_usd(values)
+        return Allocation(
+            status=AllocationStatus.RELAXED if late else AllocationStatus.OPTIMAL,
+            shares=first_shares(hours, model.bounds_s),
+            hours=hours,
+            interval_bounds_s=model.bounds_s,
+            objective_value=cost,
+            objective_unit="USD",
+            cost_usd=cost,
+            relaxed=late,
+        )
+
+
+def _undone(model: PlanningModel) -> FloatArray | None:
+    """(m,) share of each job that does not fit in its window beside all others; ``None`` = failed."""
+    lp = ColumnGeneration(model)
+    shortfall = model.shortfall_columns
+    lp.set_upper(shortfall, np.where(model.active, 1.0, 0.0))
+    cost = np.zeros(model.program.cost.size)
+    cost[shortfall] = 1.0
+    answer = lp.minimise(cost)
+    return None if answer.values is None else np.asarray(answer.values[shortfall])
+
+
+def _with_deadlines(problem: AllocationProblem, due_s: FloatArray) -> AllocationProblem:
+    jobs = tuple(
+        replace(job, deadline_s=float(due) if np.isfinite(due) else None)
+        for job, due in zip(problem.jobs, due_s, strict=True)
+    )
+    return replace(problem, jobs=jobs)
+
+
+def _with_type_limits(problem: AllocationProblem) -> AllocationProblem:
+    """State the accelerators of each type as quotas, which the planning LP knows."""
+    if problem.cluster_accelerators is None:
+        return problem
+    quotas = []
+    for kind in dict.fromkeys(pool.offer_id for pool in problem.pools):
+        own = [pool.offer_id == kind for pool in problem.pools]
+        counts = [
+            count for count, is_own in zip(problem.cluster_accelerators, own, strict=True) if is_own
+        ]
+        each = tuple(
+            float(pool.accelerators_per_instance if is_own else 0)
+            for pool, is_own in zip(problem.pools, own, strict=True)
+        )
+        quotas.append(
+            QuotaGroup(name=f"accelerators {kind}", coefficients=each, limit=float(max(counts)))
+        )
+    return replace(problem, quotas=(*problem.quotas, *quotas))
