@@ -1,5 +1,6 @@
 """What the project's zones sell and what an image is, as Google tells it; asked once in a while."""
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgavel.providers.gcp.clients import GcpClients
-from cloudgavel.providers.gcp.failures import is_gone
+from cloudgavel.providers.gcp.failures import call_failed, is_gone, is_switched_off
 from cloudgavel.providers.gcp.settings import GcpSettings
 from cloudgavel.providers.gcp.translate import last_part
+
+log = logging.getLogger("cloudgavel.gcp")
+
+_NOT_FOR_US = "access is unauthorized"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,8 +139,11 @@ class Facts:
             listed = self._clients.call("tpu", "list_accelerator_types", {"parent": parent})
             return frozenset(each.type_ for each in listed)
         except Exception as error:
-            # The zone has no TPUs (any more).
-            if is_gone(error):
+            # The zone has no TPUs, or not for this project: Google says both in one sentence.
+            if is_gone(error) or _NOT_FOR_US in str(error):
+                return None
+            if is_switched_off(error):
+                log.warning("%s", call_failed(error, f"look up the TPUs of {zone}").message)
                 return None
             raise
 

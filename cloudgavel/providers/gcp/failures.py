@@ -159,6 +159,11 @@ def is_gone(error: BaseException) -> bool:
     return status_of(error) == 404
 
 
+def is_switched_off(error: BaseException) -> bool:
+    """True when the project does not have the interface enabled: nothing of it can be there."""
+    return explain(error).code in ("SERVICE_DISABLED", "accessNotConfigured")
+
+
 def already_exists(error: BaseException) -> bool:
     """True for a 409 that says that the name is taken."""
     return status_of(error) == 409

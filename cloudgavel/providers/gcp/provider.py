@@ -28,7 +28,12 @@ from cloudgavel.providers.gcp.compute import (
     preempted_at_s,
 )
 from cloudgavel.providers.gcp.facts import Facts, ImageNotFound
-from cloudgavel.providers.gcp.failures import OperationFailed, call_failed, explain
+from cloudgavel.providers.gcp.failures import (
+    OperationFailed,
+    call_failed,
+    explain,
+    is_switched_off,
+)
 from cloudgavel.providers.gcp.prices import BillingPrices
 from cloudgavel.providers.gcp.quotas import (
     Limit,
@@ -62,6 +67,8 @@ BIG_BOOT_S = 240.0
 """a2 and a3 machines of eight GPUs and more."""
 TPU_BOOT_S = 240.0
 MOST_LOOK_UPS = 16
+_MACHINES = "machines"
+_SLICES = "TPU slices"
 
 
 @dataclass(slots=True)
@@ -128,9 +135,9 @@ class GcpProvider:
         self._slices = Slices(self._clients, settings=settings, pause=pause)
         self._kinds: dict[str, Callable[[str], Listing]] = {}
         if machines:
-            self._kinds["machines"] = self._machines.of_run
+            self._kinds[_MACHINES] = self._machines.of_run
         if slices:
-            self._kinds["TPU slices"] = self._slices.of_run
+            self._kinds[_SLICES] = self._slices.of_run
         self._prices = BillingPrices(
             self._clients,
             catalogue=tuple(self._offers.values()),
@@ -242,7 +249,7 @@ class GcpProvider:
             if instance_id not in seen
             and known.listed.state is not MachineState.TERMINATED
             and known.zone not in silent_zones
-            and ("TPU slices" if known.is_tpu else "machines") not in silent_kinds
+            and (_SLICES if known.is_tpu else _MACHINES) not in silent_kinds
         ]
         with ThreadPoolExecutor(max_workers=max(1, min(len(missing), MOST_LOOK_UPS))) as pool:
             looked_up = list(pool.map(self._look_up, missing))
@@ -459,6 +466,8 @@ class GcpProvider:
                 self._last_lists[kind, run_id] = listing
                 silent_zones.update(listing.silent_zones)
                 found += listing.machines
+                continue
+            if kind == _SLICES and is_switched_off(error):
                 continue
             failure = call_failed(error, f"list the {kind} of {self._project}")
             silent_kinds.add(kind)

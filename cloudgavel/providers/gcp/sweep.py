@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cloudgavel.providers.failures import CallFailed, FailureKind
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.compute import Listing, Machines
-from cloudgavel.providers.gcp.failures import call_failed
+from cloudgavel.providers.gcp.failures import call_failed, is_switched_off
 from cloudgavel.providers.gcp.settings import AgentSource, GcpSettings
 from cloudgavel.providers.gcp.tpu import Slices
 from cloudgavel.providers.gcp.translate import GcpMachine
@@ -53,7 +52,7 @@ def find_tagged(
     for kind, future in futures.items():
         error = future.exception()
         if error is not None:
-            if kind == "TPU slices" and _is_switched_off(error):
+            if kind == "TPU slices" and is_switched_off(error):
                 continue
             message = call_failed(error, f"list the {kind} of project {project}").message
             silent.append(PlaceSilent(place=kind, message=message))
@@ -108,11 +107,4 @@ def _drivers(clients: GcpClients, project: str) -> tuple[Machines, Slices]:
     return (
         Machines(clients, settings=settings, pause=never),
         Slices(clients, settings=settings, pause=never),
-    )
-
-
-def _is_switched_off(error: BaseException) -> bool:
-    failure = error if isinstance(error, CallFailed) else call_failed(error, "")
-    return failure.kind is FailureKind.CREDENTIALS and (
-        "SERVICE_DISABLED" in failure.message or "accessNotConfigured" in failure.message
     )

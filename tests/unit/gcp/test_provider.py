@@ -498,6 +498,22 @@ def test_one_code_of_the_tpus_means_three_things(message, kind):
         assert refused(project.provider, a_request(a_slice())).kind is kind
 
 
+def test_a_zone_whose_slices_are_not_for_this_project_has_none():
+    elsewhere = a_slice(zone="us-central1-b")
+    with a_project(a_slice()) as project:
+        provider = project.another_process(catalogue=[a_slice(), elsewhere])
+        assert [offer.offer_id for offer in provider.offers()] == [a_slice().offer_id]
+
+
+def test_a_project_without_the_tpu_interface_still_rents_machines():
+    with a_project(an_offer(), a_slice()) as project:
+        for operation in ("acceleratorTypes.list", "nodes.list"):
+            project.faults.refuse_next(operation, 403, "SERVICE_DISABLED", times=9)
+        assert [offer.offer_id for offer in project.provider.offers()] == [an_offer().offer_id]
+        launched = project.provider.launch(a_request(an_offer()))
+        assert one(project.provider).instance_id == launched.instance_id
+
+
 def test_a_slices_limit_that_is_used_up_is_quota():
     limits = {("us-central1-a", "v5litepod"): 1}
     with a_project(a_slice(), tpu_limits=limits) as project:

@@ -277,7 +277,10 @@ class FakeTpu:
         types = self.cloud.tpu_types_in(zone)
         if not types:
             raise Refusal(
-                404, "notFound", f"Location {zone} is not found or access is unauthorized"
+                403,
+                "forbidden",
+                f"Location {zone} is not found or access is unauthorized.",
+                rpc="PERMISSION_DENIED",
             )
         parent = self._parent(zone)
         rows = [{"name": f"{parent}/acceleratorTypes/{each}", "type": each} for each in types]
