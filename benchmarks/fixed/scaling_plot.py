@@ -24,7 +24,7 @@ LINES = (
         MaxMinFairness(space_sharing=True),
         {"sharing": True},
         "#c8553d",
-        SIZES[:-1],
+        SIZES[:-2],
     ),
     (
         "hierarchical water filling",

@@ -36,21 +36,20 @@ def solve_share_program(program: LinearProgram, *, centred: bool = False) -> Lin
     return answer if answer.is_usable else solve_linear(program)
 
 
-def solve_paired(program: LinearProgram, *, tolerance: float = GAP_TOLERANCE) -> LinearAnswer:
+def solve_paired(program: LinearProgram) -> LinearAnswer:
     """Solve a program with pairs of jobs, whose columns couple the rows of two jobs.
 
     Such programs have no sparse Cholesky factor: at 2,048 jobs and 16,000 combinations CLARABEL
     takes 12 s and the simplex method 6-16 s; HiGHS' interior point, which solves its equations
     iteratively, takes 0.3-1.2 s. Without crossover: prices from the centre also price better.
-    ``tolerance``: relative gap, looser where only prices are wanted.
     """
     if program.cost.size <= SIMPLEX_COLUMN_LIMIT:
         return solve_linear(program)
-    answer = _solve_highs_interior(program, tolerance)
+    answer = _solve_highs_interior(program)
     return answer if answer.is_usable else solve_linear(program)
 
 
-def _solve_highs_interior(program: LinearProgram, tolerance: float) -> LinearAnswer:
+def _solve_highs_interior(program: LinearProgram) -> LinearAnswer:
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     options: dict[str, bool | int | float | str] = {
         "output_flag": False,
@@ -60,7 +59,7 @@ def _solve_highs_interior(program: LinearProgram, tolerance: float) -> LinearAns
         "random_seed": 0,
         "solver": "ipx",
         "run_crossover": "off",
-        "ipm_optimality_tolerance": tolerance,
+        "ipm_optimality_tolerance": GAP_TOLERANCE,
     }
     for name, value in options.items():
         highs.setOptionValue(name, value)

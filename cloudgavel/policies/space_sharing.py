@@ -19,18 +19,17 @@ from cloudgavel.policies.fixed.share_program import Rows, ShareProgram
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
 from cloudgavel.policies.solve import LinearAnswer, LinearProgram
-from cloudgavel.policies.solve_interior import GAP_TOLERANCE, solve_paired
+from cloudgavel.policies.solve_interior import solve_paired
 
 ALL_PAIRS_UP_TO = 4_000
 """Undominated pairs of groups that are stated at once."""
 GAP_SHARE = 1e-6
 """Of the objective: what missing pairs may be worth together when pricing stops."""
 ROUND_LIMIT = 60
-ROUGH_TOLERANCE = 1e-5
-FINE_FROM_SHARE = 1e-3
-"""Of the objective: below this gap, prices are computed to the end."""
 PRUNE_FROM_SHARE = 0.1
+"""Of the objective: once the gap is below this, prices say which pairs are hopeless."""
 HOPELESS_SHARE = 0.1
+"""Of the largest loss a pair would bring."""
 BLOCK_CELLS = 1 << 22
 
 
@@ -55,21 +54,16 @@ def solve_with_pairs(
 
     columns = joined(columns, pricer.best_partners())
     rounds, pruned = 0, False
-    tolerance = ROUGH_TOLERANCE
     while True:
         rounds += 1
         built, rows = program.build(columns)
-        answer = solve_paired(built, tolerance=tolerance)
+        answer = solve_paired(built)
         if not answer.is_usable or answer.row_duals is None or rounds >= ROUND_LIMIT:
             return columns, answer, rows, rounds
         new, gap = pricer.price(answer, rows, columns)
         relative = gap / max(abs(answer.objective or 0.0), 1e-9)
-        if not new.count or relative <= max(GAP_SHARE, tolerance / 10):
-            if tolerance == GAP_TOLERANCE:
-                return columns, answer, rows, rounds
-            tolerance = GAP_TOLERANCE
-        elif relative < FINE_FROM_SHARE:
-            tolerance = GAP_TOLERANCE
+        if not new.count or relative <= GAP_SHARE:
+            return columns, answer, rows, rounds
         if not pruned and relative < PRUNE_FROM_SHARE:
             columns, pruned = _promising(columns, built, answer), True
         columns = joined(columns, new)
