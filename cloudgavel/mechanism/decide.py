@@ -374,7 +374,9 @@ def _out_of_money(situation: Situation, assignment: Assignment, purse: Purse) ->
     able = {job.spec.name for job in situation.jobs if _affords_some_way(situation, purse, job)}
     if not able:
         return True
-    hopeful = able - assignment.short_of_money
+    # What comes after jobs that do not go on cannot change anything.
+    hopeful = {name for name in able if not situation.job(name).waits_for}
+    hopeful -= assignment.short_of_money
     blocked = any(each.until_s > state.now_s for each in state.blocked)
     return not state.instances and not hopeful and not blocked
 
