@@ -119,21 +119,31 @@ class LinearSharePolicy(SharePolicy):
         if not shares.is_usable:
             return isolated_fallback(cluster, shares.status, shares.message, self.unit)
         value = self.value(cluster, self.true_throughput(cluster, shares))
-        prices: tuple[LimitPrice, ...] = ()
-        if not self.agnostic and shares.limit_duals is not None and np.isfinite(value):
-            prices = prices_of_limits(
-                cluster,
-                shares.limit_duals * self.value_per_dual(value),
-                value,
-                self._value_with,
-                larger_is_better=self.larger_is_better,
-            )
+        prices = () if self.agnostic else self.prices(cluster, shares, value)
         return allocation_of(
             cluster,
             shares,
             value=value if np.isfinite(value) else None,
             unit=self.unit,
             limit_prices=prices,
+        )
+
+    def prices(
+        self, cluster: Cluster, shares: Shares, value: float | None = None
+    ) -> tuple[LimitPrice, ...]:
+        """Price the limits that bind a solved goal, in the policy's unit."""
+        if not shares.is_usable or shares.limit_duals is None:
+            return ()
+        if value is None:
+            value = self.value(cluster, self.true_throughput(cluster, shares))
+        if not np.isfinite(value):
+            return ()
+        return prices_of_limits(
+            cluster,
+            shares.limit_duals * self.value_per_dual(value),
+            value,
+            self._value_with,
+            larger_is_better=self.larger_is_better,
         )
 
     def _value_with(self, cluster: Cluster) -> float | None:

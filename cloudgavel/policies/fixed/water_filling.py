@@ -7,11 +7,12 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sparse
 
-from cloudgavel.policies.allocation import Allocation
+from cloudgavel.policies.allocation import Allocation, LimitPrice
 from cloudgavel.policies.fixed.answer import allocation_of, isolated_fallback
 from cloudgavel.policies.fixed.cluster import Cluster
 from cloudgavel.policies.fixed.columns import Columns
 from cloudgavel.policies.fixed.entities import EntityTree, Inside
+from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.fixed.share_policy import SharePolicy, per_rate
 from cloudgavel.policies.fixed.share_program import (
     ShareProgram,
@@ -72,6 +73,13 @@ class WaterFilling(SharePolicy):
         jobs = tuple(replace(job, entity=None) for job in cluster.problem.jobs)
         return EntityTree(jobs, weights={}, inside={})
 
+    def prices(self, cluster: Cluster) -> tuple[LimitPrice, ...]:
+        """Price the limits that hold down the least-served job: those of max-min fairness."""
+        fair = MaxMinFairness(space_sharing=self.space_sharing)
+        return fair.prices(
+            cluster, solve_shares(cluster, fair.goal(cluster), space_sharing=self.space_sharing)
+        )
+
     def decide(self, seen: Cluster, cluster: Cluster) -> Allocation:
         """Fill, and wrap the last shares."""
         tree = self.tree(seen)
@@ -91,6 +99,7 @@ class WaterFilling(SharePolicy):
             filled.shares,
             value=float(normalised[cluster.able].min()),
             unit=self.unit,
+            limit_prices=() if self.agnostic else self.prices(cluster),
             message=f"{filled.step_count} linear programs",
         )
 
@@ -101,6 +110,10 @@ class HierarchicalWaterFilling(WaterFilling):
     name = "hierarchical_water_filling"
     summary = "fairness among entities, and fairness or FIFO inside each, to any depth"
     source = "Narayanan et al., OSDI 2020, section 4.3 (hierarchical policies), any depth"
+
+    def prices(self, cluster: Cluster) -> tuple[LimitPrice, ...]:
+        """No prices: with entities there is no one level that a limit holds down."""
+        return ()
 
     def tree(self, cluster: Cluster) -> EntityTree:
         """Return the entities by path."""

@@ -3,6 +3,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cloudgavel.policies.allocation import AllocationStatus
+from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.fixed.water_filling import HierarchicalWaterFilling, WaterFilling
 from tests.unit.policies_fixed.building import cluster_problem, random_problem
 from tests.unit.policies_fixed.oracle import constraints
@@ -122,3 +123,10 @@ def test_the_agnostic_twin_spreads_over_types():
     problem = cluster_problem([[10.0, 1.0], [1.0, 10.0]] * 2, [1, 1])
     found = WaterFilling(agnostic=True).allocate(problem)
     assert found.shares == pytest.approx(np.full((4, 2), 0.25), abs=1e-5)
+
+
+def test_prices_are_those_of_the_least_served_job():
+    problem = random_problem(10, [2, 1, 2], seed=5)
+    mine = WaterFilling().allocate(problem).limit_prices
+    assert mine and mine == MaxMinFairness().allocate(problem).limit_prices
+    assert WaterFilling(agnostic=True).allocate(problem).limit_prices == ()
