@@ -50,7 +50,7 @@ from cloudgavel.mechanism.state import ClusterState, JobView, canonical_text
 from cloudgavel.mechanism.wake import max_cost_left_s, max_cost_wake_s, next_wake_at_s
 from cloudgavel.mechanism.wants import answers, wants_of, worthwhile_moves
 from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise
-from cloudgavel.policies.base import Policy
+from cloudgavel.policies.base import ChoosesCapacity, Policy
 from cloudgavel.policies.problem import AllocationProblem
 
 _NO_NET = NetAnswer(finish_at_s={}, late_by_s={}, column={}, cost_usd=0.0)
@@ -64,12 +64,14 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
     within the budget, promised deadlines go on demand while that can still keep them, and nothing
     is moved for less than a move costs.
     """
+    digest = state.digest()
+    state = _with_chosen_capacity(state, policy)
     situation = arrange(state)
     money = money_left_usd(situation)
     standing = _standing_usd(situation, money)
     promises = weigh_promises(situation, None if money is None else money - standing)
     if state.stopping or not situation.jobs:
-        return _stop_or_wait(situation, promises, money)
+        return _stop_or_wait(situation, promises, money, digest)
     planned = planned_deadlines(situation, promises)
     problem = build_problem(
         situation, planned, budget_left_usd=money, standing_usd=min(standing, money or standing)
@@ -117,7 +119,7 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
         RoundPlan(
             plan_id="",
             round_number=state.round_number,
-            state_digest=state.digest(),
+            state_digest=digest,
             actions=actions,
             leases=leases,
             forecasts=expected,
@@ -132,6 +134,19 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
             lower_bound_usd=allocation.lower_bound_usd,
             expected_cost_left_usd=expected_cost_left_usd(expected),
         )
+    )
+
+
+def _with_chosen_capacity(state: ClusterState, policy: Policy) -> ClusterState:
+    """Leave out offers that the policy never rents: neither guards nor places rent them instead.
+
+    What runs on such machines already goes on there, or moves when the policy asks for it.
+    """
+    if not isinstance(policy, ChoosesCapacity):
+        return state
+    chosen = policy.capacity_types
+    return replace(
+        state, offers=tuple(each for each in state.offers if each.capacity_type in chosen)
     )
 
 
@@ -406,7 +421,9 @@ def _affords_some_way(situation: Situation, purse: Purse, job: JobView) -> bool:
     return False
 
 
-def _stop_or_wait(situation: Situation, promises: Promises, money: float | None) -> RoundPlan:
+def _stop_or_wait(
+    situation: Situation, promises: Promises, money: float | None, digest: str
+) -> RoundPlan:
     """Nothing to place: everything is stopped, or no job can be worked on now."""
     state = situation.state
     assignment = Assignment(machines=machines_of(situation))
@@ -437,7 +454,7 @@ def _stop_or_wait(situation: Situation, promises: Promises, money: float | None)
         RoundPlan(
             plan_id="",
             round_number=state.round_number,
-            state_digest=state.digest(),
+            state_digest=digest,
             actions=actions,
             leases=leases,
             forecasts=expected,

@@ -4,6 +4,7 @@ from typing import Protocol, runtime_checkable
 
 from cloudgavel.policies.allocation import Allocation
 from cloudgavel.policies.problem import AllocationProblem
+from cloudgavel.pricing.offer import CapacityType
 
 
 @runtime_checkable
@@ -23,3 +24,10 @@ class Policy(Protocol):
     def allocate(self, problem: AllocationProblem) -> Allocation:
         """Return the allocation of ``problem``."""
         ...
+
+
+@runtime_checkable
+class ChoosesCapacity(Protocol):
+    """A policy that rents some capacity types only; rounds rent nothing else in its place."""
+
+    capacity_types: frozenset[CapacityType]

@@ -193,6 +193,18 @@ def test_stopping_saves_stops_and_ends_everything() -> None:
     assert [each.instance_id for each in of(plan, Terminate)] == ["i-2"]
 
 
+def test_a_policy_without_spot_rents_none_though_it_is_cheaper() -> None:
+    from cloudgavel.policies.registry import policy_named
+
+    jobs = [a_job(f"j{number}", deadline_in_s=30_000) for number in range(2)]
+    state = a_state(*jobs, a_job("whenever"))
+    for policy, spot in (("on_demand_only", False), ("min_cost", True)):
+        launches = of(decide(state, policy_named(policy)), Launch)
+        asked = {offer_id for each in launches for offer_id in each.offer_ids}
+        assert launches and any("spot" in each for each in asked) == spot
+        assert all("spot" in each for each in asked) == spot
+
+
 def test_a_job_that_never_stops_loses_its_machine_after_the_grace() -> None:
     machine = an_instance()
     # A save of 30 s, a grace of 20 s: 65 s at worst, twice that is waited for.
