@@ -5,12 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.providers.base import (
-    EndReason,
     LaunchRequest,
     ListedInstance,
     MachineState,
@@ -20,12 +18,10 @@ from cloudgavel.providers.failures import FailureKind, LaunchFailed
 from cloudgavel.providers.gcp import validate
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.compute import (
-    NOTICE_S,
     Created,
     Listing,
     Machines,
     Stories,
-    preempted_at_s,
 )
 from cloudgavel.providers.gcp.facts import Facts, ImageNotFound
 from cloudgavel.providers.gcp.failures import (
@@ -43,6 +39,7 @@ from cloudgavel.providers.gcp.quotas import (
     read_region_limits,
 )
 from cloudgavel.providers.gcp.settings import GcpSettings
+from cloudgavel.providers.gcp.sightings import Sighting, Sightings
 from cloudgavel.providers.gcp.startup import start_script
 from cloudgavel.providers.gcp.tpu import Slices
 from cloudgavel.providers.gcp.translate import (
@@ -60,8 +57,6 @@ from cloudgavel.providers.gcp.translate import (
 log = logging.getLogger("cloudgavel.gcp")
 
 ENDED_LISTED_S = 6 * 3600.0
-REPLAY_AGE_S = 60.0
-"""A machine this much older than the call that returned it was started by an earlier call."""
 BOOT_S = 120.0
 BIG_BOOT_S = 240.0
 """a2 and a3 machines of eight GPUs and more."""
@@ -69,24 +64,6 @@ TPU_BOOT_S = 240.0
 MOST_LOOK_UPS = 16
 _MACHINES = "machines"
 _SLICES = "TPU slices"
-
-
-@dataclass(slots=True)
-class _Known:
-    """What this process saw of one machine."""
-
-    listed: ListedInstance
-    zone: str
-    is_tpu: bool
-    launched_here_at_s: float | None = None
-    """Our clock at the launch; ``None`` = launched by an earlier process."""
-    asked_to_end_at_s: float | None = None
-    deletion: str | None = None
-    """The operation that deletes it."""
-    open_insertion: str | None = None
-    """The operation that makes it, while it is undecided."""
-    never_was: bool = False
-    """That operation failed after all: nothing was rented."""
 
 
 class GcpProvider:
@@ -146,9 +123,15 @@ class GcpProvider:
         )
         self._read_prices = read_prices
         self._limits: dict[str, tuple[float, list[Limit]]] = {}
-        self._known: dict[str, _Known] = {}
+        self._sightings = Sightings(
+            now_s=now_s,
+            lifetime_s=settings.lifetime_s,
+            machines=self._machines,
+            slices=self._slices,
+            price_of=self._price_of,
+            boot_s_of=self._boot_s_of,
+        )
         self._last_lists: dict[tuple[str, str], Listing] = {}
-        self._lock = threading.Lock()
         self._limits_lock = threading.Lock()
 
     # -- Provider ---------------------------------------------------------------------------
@@ -221,7 +204,8 @@ class GcpProvider:
             raise
         except Exception as error:
             self._refuse_for(error, offer)
-        return self._launched(created, request, asked_at_s)
+        self._refuse_if_taken(created, request)
+        return self._sightings.launched(created, request, asked_at_s)
 
     def list_instances(self, run_id: str) -> Sequence[ListedInstance]:
         """Return the run's machines and slices in all zones, by id.
@@ -235,14 +219,9 @@ class GcpProvider:
         now_s = self._now_s()
         stories = Stories()
         seen: dict[str, ListedInstance] = {}
-        with self._lock:
-            before = {
-                instance_id: known
-                for instance_id, known in self._known.items()
-                if known.listed.run_id == run_id
-            }
+        before = self._sightings.of_run(run_id)
         for machine in found:
-            seen[machine.instance_id] = self._seen(machine, now_s, stories)
+            seen[machine.instance_id] = self._sightings.seen(machine, stories)
         missing = [
             (instance_id, known)
             for instance_id, known in before.items()
@@ -257,9 +236,9 @@ class GcpProvider:
             if not answered:
                 seen[instance_id] = known.listed
             elif one is not None:
-                seen[instance_id] = self._seen(one, now_s, stories)
+                seen[instance_id] = self._sightings.seen(one, stories)
             else:
-                seen[instance_id] = self._gone(instance_id, known, now_s, stories)
+                seen[instance_id] = self._sightings.gone(instance_id, known, stories)
         for instance_id, known in before.items():
             if instance_id in seen:
                 continue
@@ -274,8 +253,7 @@ class GcpProvider:
 
         A machine that this process never listed has none.
         """
-        with self._lock:
-            known = self._known.get(instance_id)
+        known = self._sightings.get(instance_id)
         offer = self._offers.get(known.listed.offer_id) if known else None
         if known is None or offer is None:
             return []
@@ -298,8 +276,7 @@ class GcpProvider:
         """
         if not is_ours(instance_id):
             return
-        with self._lock:
-            known = self._known.get(instance_id)
+        known = self._sightings.get(instance_id)
         try:
             if known is None:
                 for machine in self._anywhere(instance_id):
@@ -310,10 +287,7 @@ class GcpProvider:
             deletion = self._delete(known.zone, instance_id, is_tpu=known.is_tpu)
         except Exception as error:
             raise call_failed(error, f"end {instance_id}") from error
-        with self._lock:
-            if known.asked_to_end_at_s is None:
-                known.asked_to_end_at_s = self._now_s()
-            known.deletion = known.deletion or deletion
+        self._sightings.asked_to_end(known, deletion)
 
     # -- launching --------------------------------------------------------------------------
 
@@ -349,15 +323,13 @@ class GcpProvider:
         offer, name = request.offer, instance_name(request)
         body = node_body(request, settings=self._settings, start_script=self._script(request))
         self._refuse(validate.node_problems(body, name=name, offer=offer), offer)
-        with self._lock:
-            known = self._known.get(name)
-        if known is not None:
+        if self._sightings.get(name) is not None:
             # Its token was used: whatever became of it, it is not rented a second time.
             return Created(machine=self._slices.get(offer.zone, name), existed=True)
         # Preempted slices still hold their names, and their part of the quota.
         for machine in self._slices.of_run(request.run_id, {offer.zone}).machines:
             if machine.state is MachineState.TERMINATED and machine.instance_id != name:
-                self._seen(machine, self._now_s(), Stories())
+                self._sightings.seen(machine, Stories())
                 self._slices.delete(machine.zone, machine.instance_id)
         return self._slices.create(body, zone=offer.zone, name=name)
 
@@ -403,50 +375,18 @@ class GcpProvider:
             code=explained.code,
         ) from error
 
-    def _launched(
-        self, created: Created, request: LaunchRequest, asked_at_s: float
-    ) -> ListedInstance:
-        """Write down what a launch gave; one of a token used before may be long over."""
-        name, offer = instance_name(request), request.offer
-        machine = created.machine
-        if machine is not None and (machine.run_id, machine.token) != (
-            request.run_id,
-            request.token,
-        ):
-            raise LaunchFailed(
-                FailureKind.INVALID,
-                f"{offer.offer_id}: the name {name} is taken by something else in {self._project}",
-                offer_id=offer.offer_id,
-                code="NameTaken",
-            )
-        now_s = self._now_s()
-        with self._lock:
-            known = self._known.get(name)
-            if known is None:
-                said_s = machine.created_at_s if machine is not None else None
-                here = said_s is None or said_s > asked_at_s - REPLAY_AGE_S
-                launched_at_s = asked_at_s if here or said_s is None else min(said_s, now_s)
-                known = self._known[name] = _Known(
-                    listed=ListedInstance(
-                        instance_id=name,
-                        token=request.token,
-                        run_id=request.run_id,
-                        offer_id=offer.offer_id,
-                        state=MachineState.PENDING,
-                        launched_at_s=launched_at_s,
-                        price_usd_per_hour=self._price(offer, None) or 0.0,
-                        expected_ready_at_s=launched_at_s + self.boot_s(offer),
-                    ),
-                    zone=offer.zone,
-                    is_tpu=is_tpu_offer(offer),
-                    launched_here_at_s=asked_at_s if here else None,
-                )
-            known.open_insertion = created.open_operation
-        if machine is not None:
-            return self._seen(machine, now_s, Stories())
-        if created.existed and known.listed.state is not MachineState.TERMINATED:
-            return self._gone(name, known, now_s, Stories())
-        return known.listed
+    def _refuse_if_taken(self, created: Created, request: LaunchRequest) -> None:
+        """A name follows from its request: another's machine of that name is no answer to it."""
+        machine, offer = created.machine, request.offer
+        if machine is None or (machine.run_id, machine.token) == (request.run_id, request.token):
+            return
+        raise LaunchFailed(
+            FailureKind.INVALID,
+            f"{offer.offer_id}: the name {machine.instance_id} is taken by something else in "
+            f"{self._project}",
+            offer_id=offer.offer_id,
+            code="NameTaken",
+        )
 
     # -- listing ----------------------------------------------------------------------------
 
@@ -478,7 +418,7 @@ class GcpProvider:
             log.warning("zone %s gave no answer: its machines are as they were last seen", zone)
         return found, silent_zones, silent_kinds
 
-    def _look_up(self, missing: tuple[str, _Known]) -> tuple[bool, GcpMachine | None]:
+    def _look_up(self, missing: tuple[str, Sighting]) -> tuple[bool, GcpMachine | None]:
         """Ask for one machine that the list left out: ``(Google answered, the machine)``."""
         instance_id, known = missing
         try:
@@ -497,146 +437,6 @@ class GcpProvider:
         except Exception as error:
             log.warning("%s", call_failed(error, f"look up {instance_id}").message)
             return False, None
-
-    def _seen(self, machine: GcpMachine, now_s: float, stories: Stories) -> ListedInstance:
-        """Bring what is known of one machine up to date with its description."""
-        with self._lock:
-            known = self._known.get(machine.instance_id)
-        if known is None:
-            known = self._met(machine, now_s)
-        before = known.listed
-        if before.state is MachineState.TERMINATED:
-            return before
-        state, notice_ends_at_s, reason, ended_at_s = machine.state, None, None, None
-        if state is MachineState.TERMINATED:
-            reason, traced_at_s = self._why(machine.instance_id, known, now_s, stories, machine)
-            ended_at_s = machine.ended_at_s if machine.ended_at_s is not None else traced_at_s
-            ended_at_s = _between(before.launched_at_s, ended_at_s, now_s)
-        elif (
-            state is MachineState.TERMINATING
-            and known.asked_to_end_at_s is None
-            and not machine.is_tpu
-        ):
-            taken_at_s = preempted_at_s(self._endings(machine.zone, machine.instance_id, stories))
-            if taken_at_s is not None:
-                # It still runs, and may save, for as long as the cloud's notice lasts.
-                state, notice_ends_at_s = MachineState.RUNNING, taken_at_s + NOTICE_S
-        return self._write_down(
-            known,
-            state=state,
-            ended_at_s=ended_at_s,
-            reason=reason,
-            notice_ends_at_s=notice_ends_at_s,
-        )
-
-    def _gone(
-        self, instance_id: str, known: _Known, now_s: float, stories: Stories
-    ) -> ListedInstance:
-        """A machine that Google no longer knows has ended; find out how, and when."""
-        reason, at_s = self._why(instance_id, known, now_s, stories, None)
-        if known.never_was:
-            at_s = known.listed.launched_at_s
-        return self._write_down(
-            known,
-            state=MachineState.TERMINATED,
-            ended_at_s=_between(known.listed.launched_at_s, at_s, now_s),
-            reason=reason,
-            notice_ends_at_s=known.listed.notice_ends_at_s,
-        )
-
-    def _why(
-        self,
-        instance_id: str,
-        known: _Known,
-        now_s: float,
-        stories: Stories,
-        machine: GcpMachine | None,
-    ) -> tuple[EndReason, float | None]:
-        """Return why a machine ended and, if it is told, when."""
-        if known.is_tpu:
-            if machine is not None and machine.status in ("PREEMPTED", "SUSPENDING", "SUSPENDED"):
-                return EndReason.INTERRUPTED, None
-            if known.asked_to_end_at_s is not None:
-                return EndReason.REQUESTED, self._deleted_at_s(known)
-            return EndReason.VANISHED, None
-        endings = self._endings(known.zone, instance_id, stories)
-        taken_at_s = preempted_at_s(endings)
-        asked_at_s = known.asked_to_end_at_s
-        if asked_at_s is not None and (taken_at_s is None or asked_at_s < taken_at_s):
-            return EndReason.REQUESTED, self._deleted_at_s(known)
-        if taken_at_s is not None:
-            return EndReason.INTERRUPTED, taken_at_s + NOTICE_S
-        if now_s - known.listed.launched_at_s >= self._settings.lifetime_s:
-            return EndReason.EXPIRED, endings[-1].at_s if endings else None
-        if endings:
-            return endings[-1].reason, endings[-1].at_s
-        return EndReason.VANISHED, None
-
-    def _endings(self, zone: str, instance_id: str, stories: Stories) -> list[Any]:
-        try:
-            return self._machines.endings(zone, instance_id, stories)
-        except Exception as error:
-            log.warning("%s", call_failed(error, f"read the operations of {zone}").message)
-            return []
-
-    def _deleted_at_s(self, known: _Known) -> float | None:
-        if known.deletion is None:
-            return None
-        try:
-            if known.is_tpu:
-                return self._slices.done_at_s(known.deletion)
-            return self._machines.done_at_s(known.zone, known.deletion)
-        except Exception as error:
-            log.warning("%s", call_failed(error, f"look at {known.deletion}").message)
-            return None
-
-    def _met(self, machine: GcpMachine, now_s: float) -> _Known:
-        """Begin to know a machine of an earlier process."""
-        said_s = machine.created_at_s
-        launched_at_s = now_s if said_s is None else min(said_s, now_s)
-        offer = self._offers.get(machine.offer_id)
-        listed = ListedInstance(
-            instance_id=machine.instance_id,
-            token=machine.token,
-            run_id=machine.run_id,
-            offer_id=machine.offer_id,
-            state=MachineState.PENDING,
-            launched_at_s=launched_at_s,
-            price_usd_per_hour=(self._price(offer, None) if offer else None) or 0.0,
-            expected_ready_at_s=launched_at_s + (self.boot_s(offer) if offer else BOOT_S),
-        )
-        with self._lock:
-            return self._known.setdefault(
-                machine.instance_id,
-                _Known(listed=listed, zone=machine.zone, is_tpu=machine.is_tpu),
-            )
-
-    def _write_down(
-        self,
-        known: _Known,
-        *,
-        state: MachineState,
-        ended_at_s: float | None,
-        reason: EndReason | None,
-        notice_ends_at_s: float | None,
-    ) -> ListedInstance:
-        before = known.listed
-        offer = self._offers.get(before.offer_id)
-        price = self._price(offer, ended_at_s) if offer is not None else None
-        known.listed = ListedInstance(
-            instance_id=before.instance_id,
-            token=before.token,
-            run_id=before.run_id,
-            offer_id=before.offer_id,
-            state=state,
-            launched_at_s=before.launched_at_s,
-            price_usd_per_hour=before.price_usd_per_hour if price is None else price,
-            expected_ready_at_s=before.expected_ready_at_s,
-            ended_at_s=ended_at_s,
-            end_reason=reason,
-            notice_ends_at_s=notice_ends_at_s or before.notice_ends_at_s,
-        )
-        return known.listed
 
     # -- ending -----------------------------------------------------------------------------
 
@@ -663,8 +463,14 @@ class GcpProvider:
 
     # -- facts ------------------------------------------------------------------------------
 
-    def _price(self, offer: Offer, at_s: float | None) -> float | None:
-        return self._prices.price(offer, at_s)
+    def _price_of(self, offer_id: str, at_s: float | None) -> float | None:
+        """USD per hour then, or now; ``None`` for an offer that left the catalogue."""
+        offer = self._offers.get(offer_id)
+        return None if offer is None else self._prices.price(offer, at_s)
+
+    def _boot_s_of(self, offer_id: str) -> float:
+        offer = self._offers.get(offer_id)
+        return BOOT_S if offer is None else self.boot_s(offer)
 
     def _all_limits(self, regions: Sequence[str] | None = None) -> list[Limit]:
         """Return the limits of the regions and of the project; unreadable ones are left out."""
@@ -689,8 +495,3 @@ class GcpProvider:
                     log.warning("%s", call_failed(error, f"read the quotas of {where}").message)
                 self._limits[region] = (now_s, limits)
             return limits
-
-
-def _between(low_s: float, at_s: float | None, high_s: float) -> float:
-    """An instant that is told, kept within what we know; untold: now, when it was missed."""
-    return high_s if at_s is None else max(low_s, min(at_s, high_s))
