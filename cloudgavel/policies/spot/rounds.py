@@ -26,6 +26,8 @@ _CHANGEOVER_CLASS = 1.25
 _TYPICAL_SWITCH_CHANCE = 0.03
 """Per round, that a held machine is lost while another offer is there: one class for all rounds, so
 that no round has to wait for new tables; this step itself is looked at exactly."""
+_FARTHEST_DEADLINE = 6.0
+"""Times the work left."""
 _LONGEST_HISTORY = 400
 """Sightings are filtered in at most so many steps; older ones say little about today's regime."""
 
@@ -282,11 +284,15 @@ def _decide_batch(
         extra[:, column] = offer.extra_usd_per_hour
     fall_price = np.array([falls[job.name][0].usd_per_hour for job in jobs])
     fall_extra = np.array([falls[job.name][0].extra_usd_per_hour for job in jobs])
+    true_s = np.array([job.deadline_left_s for job in jobs])
+    # Tables resolve work against the deadline: one that is very far is taken nearer, which is safe.
+    left_s = np.array([job.steps_left for job in jobs]) / pace
+    near_s = np.minimum(true_s, _FARTHEST_DEADLINE * left_s + 50 * round_s)
     terms = SpotTerms(
         tick_s=round_s,
         changeover_s=changeover_s,
         work_s=np.array([job.steps_total for job in jobs]) / pace,
-        deadline_s=np.array([job.deadline_left_s for job in jobs]),
+        deadline_s=near_s,
         work_rate=rates,
         lost_work_s=max(job.lost_work_s for job in jobs),
     )
@@ -345,7 +351,9 @@ def _decide_batch(
                 offer.offer_id: float(opinion.loss_chance[row, column])
                 for offer, column in zip(offers, range(width), strict=False)
             },
-            latest_on_demand_start_s=float(opinion.latest_on_demand_start_s[row]),
+            latest_on_demand_start_s=float(
+                opinion.latest_on_demand_start_s[row] + true_s[row] - near_s[row]
+            ),
             forced_by="own deadline" if opinion.forced[row] else None,
         )
     return verdicts

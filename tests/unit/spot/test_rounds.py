@@ -111,3 +111,13 @@ def test_shared_slots_go_to_those_who_must() -> None:
 def test_the_order_of_jobs_changes_nothing() -> None:
     jobs = [job(f"j{i}", steps_left=36_000.0 - 3000 * i) for i in range(5)]
     assert decide(jobs, [SPOT]) == decide(jobs[::-1], [SPOT])
+
+
+@pytest.mark.parametrize("deadline_left_s", [-500.0, 0.0, 100.0, 4e7])
+def test_a_deadline_that_is_past_or_far_away_still_gets_an_answer(deadline_left_s: float) -> None:
+    verdict = decide([job(deadline_left_s=deadline_left_s)], [SPOT])["j"]
+    assert verdict.hold == ("spot" if deadline_left_s > 1e6 else "on_demand")
+
+
+def test_a_job_that_is_done_holds_nothing() -> None:
+    assert decide([job(steps_left=0.0)], [SPOT])["j"].hold == "wait"
