@@ -32,6 +32,7 @@ from cloudgavel.mechanism.packing import (
 )
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation, usd
+from cloudgavel.mechanism.spot_wait import waits_for_spot_until_s
 from cloudgavel.mechanism.state import JobView
 from cloudgavel.mechanism.wants import Want
 from cloudgavel.pricing.offer import Offer
@@ -68,6 +69,8 @@ class Assignment:
     waits: dict[str, str] = field(default_factory=dict)
     """Jobs that get nothing, and why."""
     short_of_money: set[str] = field(default_factory=set)
+    waits_until_s: list[float] = field(default_factory=list)
+    """When jobs that wait for spot stop waiting."""
 
 
 def assign(
@@ -464,6 +467,11 @@ class _Assigner:
                 useful_minimum_s(self._situation.state, each.sample, job),
                 self._finish_at_s(job, column, boots=True) - self._situation.state.now_s,
             )
+            if widen:
+                until_s = waits_for_spot_until_s(self._situation, job, column)
+                if until_s is not None:
+                    self._answer.waits_until_s.append(until_s)
+                    return reasons.waits_for_spot(until_s - self._situation.state.now_s)
             if not self._pays(name, column, machines, useful_s):
                 unpaid = name not in self._promised | self._promises.funded
                 refusal = reasons.MONEY_FOR_OTHERS if unpaid else reasons.OUT_OF_MONEY

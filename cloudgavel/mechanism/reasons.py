@@ -41,6 +41,11 @@ def does_not_stop(name: str, since_s: float) -> str:
     return f"{name} was told to stop {since_s:.0f} s ago and did not"
 
 
+def waits_for_spot(left_s: float) -> str:
+    """A job without a deadline waits for spot that is refused now."""
+    return f"spot is refused now; it goes on demand in {left_s / 60:.0f} min if that lasts"
+
+
 def nothing_fits(state: ClusterState, job: JobView) -> str:
     """Why no offer can run a job: throughput, memory, offers, or all of them blocked."""
     asked = [each for each in job.spec.accelerators if each.accelerator not in job.excluded]

@@ -53,6 +53,8 @@ class JobView:
     estimated: frozenset[str] = frozenset()
     """Labels whose throughput is an estimate: no promise rests on them."""
     spent_usd: float = 0.0
+    waiting_since_s: float | None = None
+    """When its last attempt ended; ``None`` = it never ran, or it is running."""
     save_error: str | None = None
     """The last save failed: it is not moved."""
     save_every_s: float = 1800.0
@@ -147,6 +149,8 @@ class ClusterState:
     max_usd_per_hour: float | None = None
     deadline_margin_share: float = 0.10
     """Part of the time from release to deadline that plans keep free."""
+    max_spot_wait_s: float = 3600.0
+    """A job without a deadline waits so long for spot that is refused, then goes on demand."""
     best_effort: bool = False
     """Promises may be released from the start; without it luck alone releases them."""
     stopping: bool = False

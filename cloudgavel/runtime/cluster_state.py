@@ -89,6 +89,7 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         covered=_was_covered(spec.name, state),
         throughput_steps_per_s=throughputs(job, measured_counts),
         spent_usd=usd(job.spent_micro_usd),
+        waiting_since_s=(job.attempts[-1].ended_at_s if attempt is None and job.attempts else None),
         save_error=job.save_error,
         save_every_s=attempt.save_every_s if attempt is not None else save_every_s(spec),
         started_at_s=job.started_at_s,

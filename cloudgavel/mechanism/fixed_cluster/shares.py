@@ -8,7 +8,7 @@ from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import AllocationProblem, FloatArray, IntArray, JobRow
 from cloudgavel.policies.sharing import ClassRows
 
-DEADLINE_MARGIN_SHARE = 0.04
+DEADLINE_MARGIN_SHARE = 0.05
 """Of the time left, taken off deadlines: a plan that ends on the dot is late by the first lag."""
 SMALLEST_SHARE = 1e-6
 """Shares are rounded to this before anything is ranked by them."""
@@ -91,8 +91,11 @@ def _valid_until_s(state: FixedClusterState, allocation: Allocation) -> float | 
 
 
 def _fills_idle(allocation: Allocation) -> bool:
-    """Whether idle accelerators are to be used: not where an hour of use is what is saved."""
-    return "USD" not in allocation.objective_unit
+    """Whether idle accelerators are to be used: not where an hour of use is what is saved.
+
+    An answer that serves nobody is no thrift but a failure: then they are.
+    """
+    return "USD" not in allocation.objective_unit or not (allocation.shares > 0).any()
 
 
 def _units_of_classes(rows: ClassRows) -> tuple[IntArray, IntArray, IntArray, FloatArray]:

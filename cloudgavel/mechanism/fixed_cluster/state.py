@@ -100,7 +100,7 @@ class FixedClusterState:
     """A round begins: leases may be taken away. Else only what is free is given out."""
     attained_service: FloatArray
     """(m,) accelerator-seconds each job has had."""
-    deadline_margin_rounds: float = 2.0
+    deadline_margin_rounds: float = 3.0
     """Taken off every deadline before the policy sees it."""
     stay_bonus: float = 1e-3
     """Rounds of credit that staying in place is worth: the cost of a move, over a round."""

@@ -205,6 +205,22 @@ def test_a_policy_without_spot_rents_none_though_it_is_cheaper() -> None:
         assert all("spot" in each for each in asked) == spot
 
 
+def test_without_a_deadline_refused_spot_is_waited_for_an_hour_at_most() -> None:
+    refused = BlockedOffer(offer_id=SPOT.offer_id, until_s=NOW_S + 300, reason="capacity")
+
+    def plan(**changes: object) -> RoundPlan:
+        state = a_state(a_job(**changes), blocked=(refused,), offers=(an_offer(), SPOT))  # type: ignore[arg-type]
+        return decide(state, GreedyPolicy())
+
+    waiting = plan()
+    assert not of(waiting, Launch)
+    assert "goes on demand in 60 min" in of(waiting, Wait)[0].reason
+    assert of(plan(waiting_since_s=NOW_S - 3599), Wait)
+    for late in (plan(waiting_since_s=NOW_S - 3600), plan(deadline_in_s=50_000)):
+        assert [each.offer_ids for each in of(late, Launch)] == [(an_offer().offer_id,)]
+    assert not of(plan(spec={"spot_only": True}, waiting_since_s=NOW_S - 9000), Launch)
+
+
 def test_a_job_that_never_stops_loses_its_machine_after_the_grace() -> None:
     machine = an_instance()
     # A save of 30 s, a grace of 20 s: 65 s at worst, twice that is waited for.
