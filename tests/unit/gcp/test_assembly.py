@@ -1,5 +1,7 @@
 """From what a run asks for to settings, and what `check` says before it."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -158,3 +160,13 @@ def test_limits_that_are_not_told_are_a_warning():
         assert [line.status for line in lines] == [CheckStatus.WARNING]
         lines = [line for line in checked(project) if line.subject == "quota"]
         assert "no limit is told for V100 spot" in lines[0].detail
+
+
+def test_googles_clients_are_imported_by_the_first_call_only():
+    code = (
+        "import sys; import cloudgavel.providers.gcp.assembly, cloudgavel.providers.gcp.checks,"
+        " cloudgavel.providers.gcp.sweep, cloudgavel.providers.gcp.mocked.inside;"
+        "print([m for m in sys.modules if m.split('.')[0] in ('google', 'grpc', 'requests')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
