@@ -44,6 +44,7 @@ class SimulationResult:
     """Starts of jobs that had run before, elsewhere or earlier."""
     solves: int
     solve_s: float
+    """CPU seconds in the decisions that asked the policy."""
     wall_s: float
     gave_up: bool
     """Nothing ran any more although jobs were left."""

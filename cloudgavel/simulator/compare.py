@@ -109,7 +109,7 @@ def simulate_one(comparison: Comparison, policy_name: str, seed: int | None) -> 
         comparison.types,
         policy,
         comparison.settings,
-        timer=time.perf_counter,
+        timer=time.process_time,
     )
     wall_s = time.perf_counter() - started
     return result_of(

@@ -63,6 +63,11 @@ DEFAULT_POLICIES = "max_min_fairness,max_min_fairness_agnostic,shortest_remainin
 )
 @click.option("--output", type=click.Choice(["text", "json", "csv"]), default="text")
 @click.option("--json", "as_json", is_flag=True, help="Short for --output json.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write one self-contained HTML page with figures.",
+)
 @click.pass_context
 def simulate(
     context: click.Context,
@@ -88,6 +93,7 @@ def simulate(
     results_dir: Path | None,
     output: str,
     as_json: bool,
+    report: Path | None,
 ) -> None:
     """Load, simulate every policy, answer."""
     if context.invoked_subcommand is not None:
@@ -131,6 +137,17 @@ def simulate(
         parallel=parallel,
     )
     document = document_of(comparison, results)
+    if report is not None:
+        from cloudgavel.simulator.detail import details_of
+        from cloudgavel.views.simulation_report import simulation_report
+
+        try:
+            report.write_text(simulation_report(document, details_of(comparison)), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"--report: cannot write {report}", facts=[("reason", str(error))]
+            ) from (error)
+        note(f"Report  {report}")
     if as_json or output == "json":
         answer_json(document.to_json())
     elif output == "csv":

@@ -21,9 +21,9 @@ from cloudgavel.policies.rented_plan import cheapest_plan, first_shares
 INTERVAL_COUNT = 10
 SOON = 1.25
 """A deadline that nothing can keep becomes so many times the least time from now."""
-STRETCH = 1.15
-"""By how much the spans of deadlines that do not fit together are stretched, a step."""
-STRETCH_STEPS = 12
+FIRST_STRETCH = 0.02
+"""By how much the spans of deadlines that do not fit together are stretched first; then doubled."""
+STRETCH_STEPS = 10
 
 
 class LeastCostWithDeadlines:
@@ -51,7 +51,7 @@ class LeastCostWithDeadlines:
         )
         due_s = np.where(active, np.maximum(asked_s, SOON * fastest_s), np.inf)
         due_s = np.where(asked_s >= fastest_s * (1 + 1e-6), asked_s, due_s)
-        for _ in range(STRETCH_STEPS):
+        for step in range(STRETCH_STEPS):
             planned = _with_deadlines(limited, due_s)
             model = build_planning_model(
                 planned, terms, Purpose.PLAN, interval_count=INTERVAL_COUNT
@@ -65,7 +65,7 @@ class LeastCostWithDeadlines:
                 if found.values is None:
                     break
                 return self._answer(problem, planned, model, without_delay(planned, found), due_s)
-            due_s = np.where(short, due_s * STRETCH, due_s)
+            due_s = np.where(short, due_s * (1 + FIRST_STRETCH * 2**step), due_s)
         return cheapest_plan(limited, explained_count=0)
 
     def _answer(
