@@ -74,8 +74,8 @@ def test_mixed_gangs_get_their_shares():
     # Half of the time the big gang, the other half 4 singles or 2 gangs of two.
     shares = np.array(rates) * np.array([[0.25] * 3] * 4 + [[0.25] * 3] * 2 + [[0.5] * 3])
     assert realisable_level(problem, rows_of_shares(shares))[0] == pytest.approx(1)
-    fraction, _ = received(problem, rows_of_shares(shares), 800)
-    assert np.abs(fraction - shares).max() < 0.005
+    fraction, _ = received(problem, rows_of_shares(shares), 300)
+    assert np.abs(fraction - shares).max() < 0.012
 
 
 def test_a_big_gang_is_not_starved_by_small_jobs():
@@ -169,8 +169,8 @@ def test_class_rows_are_realised_pair_by_pair():
     )
     found = MaxMinFairness(space_sharing=True).allocate(problem)
     assert (found.class_rows.second >= 0).any()
-    fraction, rounds = received(problem, found.class_rows, 600)
-    assert (fraction >= found.shares - 0.02).all()
+    fraction, rounds = received(problem, found.class_rows, 150)
+    assert (fraction >= found.shares - 0.04).all()
     assert any(len(turn.jobs) == 2 for turns in rounds for turn in turns)
 
 
