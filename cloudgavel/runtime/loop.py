@@ -88,6 +88,7 @@ class Loop:
         self._wake_s: float | None = None
         self._out_of_money = False
         self._look_again_s: float | None = None
+        self._last_supply: Supply | None = None
 
     @property
     def state(self) -> RunState:
@@ -180,6 +181,11 @@ class Loop:
 
     def _decide(self, now_s: float) -> None:
         supply = self._supply()
+        if supply is None:
+            # Without a single offer every job would look hopeless: ask again before deciding.
+            self._dirty = False
+            self._wake_s = now_s + self._settings.unreachable_retry_s
+            return
         snapshot = cluster_state(
             self.state, supply, now_s=now_s, measured_counts=not self._outside.paced
         )
@@ -196,14 +202,24 @@ class Loop:
             *self._consequences(plan, snapshot, now_s),
         )
 
-    def _supply(self) -> Supply:
+    def _supply(self) -> Supply | None:
+        """What can be rented, as last known where the cloud gives no answer; ``None`` = never."""
         provider = self._outside.provider
-        offers = provider.offers()
-        return Supply(
-            offers=offers,
-            boot_s_by_offer={offer.offer_id: provider.boot_s(offer) for offer in offers},
-            quotas=provider.quotas(),
-        )
+        try:
+            offers = provider.offers()
+            supply = Supply(
+                offers=offers,
+                boot_s_by_offer={offer.offer_id: provider.boot_s(offer) for offer in offers},
+                quotas=provider.quotas(),
+            )
+        except CallFailed as error:
+            self._notes.append(f"{error.message}; deciding with the last known offers")
+            if self._last_supply is None and self.state.stopping is not None:
+                # Saving and giving back need no offers.
+                return Supply(offers=())
+            return self._last_supply
+        self._last_supply = supply
+        return supply
 
     def _released(self, plan: RoundPlan, now_s: float) -> list[ev.Event]:
         known = {(promise.job, promise.promise) for promise in self.state.released}

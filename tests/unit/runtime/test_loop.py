@@ -1,5 +1,6 @@
 """What the loop does when things go well and when they do not, in virtual time."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -8,6 +9,7 @@ from cloudgavel.messages.report import Report
 from cloudgavel.pricing.market import ExpectedMarket
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.providers.base import LaunchRequest, MachineState, Quota
+from cloudgavel.providers.failures import CallFailed, FailureKind
 from cloudgavel.providers.simulated.attempt import Failure
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.runtime.requests import CANCEL, DOWN, SET_BUDGET, events_of_request
@@ -280,6 +282,51 @@ def test_a_list_that_fails_changes_nothing_and_is_asked_for_again() -> None:
     stage.run_to_end()
     assert stage.loop.state.ended == "finished"
     assert len(stage.loop.state.instances) == 1
+
+
+def silent_offers(stage: Stage, times: int) -> list[float]:
+    """Let the next questions for offers go unanswered; return the instants of all questions."""
+    asked: list[float] = []
+    ask = stage.cloud.offers
+
+    def offers() -> Sequence[Offer]:
+        asked.append(stage.now_s)
+        if len(asked) <= times:
+            raise CallFailed(FailureKind.UNREACHABLE, "the cloud gave no answer")
+        return ask()
+
+    stage.cloud.offers = offers  # type: ignore[method-assign]
+    return asked
+
+
+def test_while_the_cloud_names_no_offers_the_last_known_ones_count() -> None:
+    stage = Stage(a_run(a_job("a"), a_job("b", after=("a",))), [an_offer()])
+    stage.run_until(300)
+    asked = silent_offers(stage, 1000)
+    stage.run_to_end()
+    assert asked
+    assert stage.loop.state.ended == "finished"
+    assert any("last known offers" in note for note in stage.loop.drain_notes())
+
+
+def test_before_any_offer_is_known_nothing_is_decided_and_the_cloud_is_asked_again() -> None:
+    stage = Stage(a_run(), [an_offer()])
+    asked = silent_offers(stage, 3)
+    stage.run_to_end()
+    assert asked[:4] == [START_S + 10.0 * count for count in range(4)]
+    assert stage.script.states[0].now_s == asked[3]
+    assert stage.loop.state.ended == "finished"
+
+
+def test_a_run_can_be_stopped_although_no_offer_was_ever_known() -> None:
+    stage = Stage(a_run(), [an_offer()])
+    stage.run_until(300)
+    stage.restart()
+    silent_offers(stage, 1000)
+    stage.loop.record(*events_of_request(DOWN, {}, stage.loop.state, stage.now_s))
+    stage.run_to_end()
+    assert stage.loop.state.ended == "stopped"
+    assert not living(stage)
 
 
 def test_a_machine_with_our_tag_and_no_intent_is_shown_and_ended_with_the_run() -> None:
