@@ -18,7 +18,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 demo: setup ## run the main job on the quick-start: real processes, rehearsed prices, no money spent
-	$(BIN)/cloudgavel run examples/quickstart/jobs.yaml --budget 500 --yes --foreground --state .cloudgavel-demo
+	$(BIN)/cloudgavel run examples/quickstart/jobs.yaml --budget 500 --yes
 
 test: setup lint types contracts unit ## ruff, mypy --strict, import contracts, all tests
 
@@ -40,4 +40,4 @@ lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	$(BIN)/uv pip compile --universal --python-version 3.11 pyproject.toml --extra dev --no-emit-index-url --no-header -q -o requirements.lock
 
 clean: ## remove what was built
-	rm -rf $(VENV) .cloudgavel-demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -43,11 +43,17 @@ def has_controller(directory: "RunDirectory") -> bool:
         reader.close()
 
 
-def follow(directory: "RunDirectory", *, as_json: bool, live: bool = True) -> int:
-    """Show a run until it ends or the person leaves; print its account; return the exit code."""
+def follow(
+    directory: "RunDirectory", *, as_json: bool, live: bool = True, whole: bool = False
+) -> int:
+    """Show a run until it ends or the person leaves; print its account; return the exit code.
+
+    ``whole``: tell, as lines, also what happened before; otherwise from now on.
+    """
     reader = open_reader(directory)
     try:
-        watched = _watch(reader, live=live and not as_json)
+        note(beginning_words(reader.status()))
+        watched = _watch(reader, live=live and not as_json, whole=whole)
         if watched.controller_gone:
             raise gone_error(reader.status())
         if not watched.ended:
@@ -61,7 +67,7 @@ def follow(directory: "RunDirectory", *, as_json: bool, live: bool = True) -> in
         reader.close()
 
 
-def _watch(reader: "RunReader", *, live: bool) -> Watched:
+def _watch(reader: "RunReader", *, live: bool, whole: bool) -> Watched:
     def read() -> StatusDocument:
         # Liveness first: an end that is written just before the controller leaves is then seen.
         alive = reader.controller_alive()
@@ -74,7 +80,8 @@ def _watch(reader: "RunReader", *, live: bool) -> Watched:
 
     if live and wants_motion(sys.stderr, os.environ):
         return follow_live(read, leave_hint="the run goes on")
-    return follow_plainly(read, time.sleep)
+    already = () if whole else reader.status().events
+    return follow_plainly(read, time.sleep, already=already)
 
 
 def print_account(account: RunDocument, *, as_json: bool) -> int:
@@ -93,6 +100,12 @@ def run_words(account: RunDocument) -> str:
     from cloudgavel.views.run import run_text
 
     return run_text(account, width=text_width())
+
+
+def beginning_words(status: StatusDocument) -> str:
+    """Which run is followed, and what its times are."""
+    times = "times are virtual, no money is spent" if status.rehearsal else "times are UTC"
+    return f"{status.name}: run {status.run_id}, {times}"
 
 
 def leaving_words(status: StatusDocument) -> str:

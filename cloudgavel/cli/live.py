@@ -5,7 +5,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,24 +35,26 @@ def follow_plainly(
     read: Callable[[], StatusDocument],
     wait: Callable[[float], object],
     *,
-    quiet: bool = False,
+    already: Sequence[StatusEvent] = (),
 ) -> Watched:
-    """Write one line per event to stderr until the run ends or its controller is gone."""
-    shown = 0.0
-    seen: set[tuple[str, str, str]] = set()
+    """Write one line per event to stderr until the run ends or its controller is gone.
+
+    ``already``: events that were there before, newest first: not told again.
+    """
+    shown = already[0].at_s if already else 0.0
+    seen = {(event.at, event.subject, event.text) for event in already}
     while True:
         status = read()
-        if not quiet:
+        if status.events:
             for event in reversed(status.events):
                 key = (event.at, event.subject, event.text)
                 if event.at_s >= shown and key not in seen:
                     seen.add(key)
                     note(plain_line(event))
-            if status.events:
-                newest = status.events[0].at_s
-                if newest > shown:
-                    shown = newest
-                    seen = {k for k in seen if k[0] == status.events[0].at}
+            newest = status.events[0]
+            if newest.at_s > shown:
+                shown = newest.at_s
+                seen = {key for key in seen if key[0] == newest.at}
         if status.state not in ("running", "stopping"):
             return Watched(ended=True)
         if not status.controller_alive:

@@ -90,6 +90,8 @@ class PlanDocument:
     feasible: bool
     budget_usd: float | None
     budget_covers_worst_case: bool | None
+    worst_case_budget_usd: float | None = None
+    """Budget with which every deadline is kept even if spot vanishes at the worst moment."""
     smallest_sufficient_budget_usd: float | None
     cost: PlanCost
     makespan_s: float | None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
@@ -144,6 +145,28 @@ def controller_is_alive(database: Database, host: str) -> bool:
     return lease is not None and (lease.host != host or process_is_alive(lease.pid))
 
 
+def _refuse_too_little(state: RunState, budget_usd: float | None) -> None:
+    """A lower budget must leave the machines the money that saving and ending them takes."""
+    if budget_usd is None or (state.budget_usd is not None and budget_usd >= state.budget_usd):
+        return
+    committed = state.plan.committed_usd if state.plan is not None and state.live_instances else 0.0
+    least = state.spent_usd + committed
+    if budget_usd < least:
+        raise UsageError(
+            f"a budget of ${budget_usd:g} is less than this run has spent and committed; "
+            "it was not changed",
+            facts=[
+                ("spent", f"${state.spent_usd:.2f}"),
+                ("committed", f"${committed:.2f} to save everything and end the machines"),
+                ("budget", "none" if state.budget_usd is None else f"${state.budget_usd:g}"),
+            ],
+            hints=[
+                f"give at least --budget {math.ceil(least * 100) / 100:.2f}",
+                "or stop the run: cloudgavel down",
+            ],
+        )
+
+
 def _go_on(
     directory: RunDirectory,
     database: Database,
@@ -168,6 +191,7 @@ def _go_on(
                 "or end the old one: cloudgavel down",
             ],
         )
+    _refuse_too_little(state, budget_usd)
     alive = controller_is_alive(database, socket.gethostname())
     if alive:
         if changes:

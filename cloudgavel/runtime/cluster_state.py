@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
+from cloudgavel.jobs.throughput import estimate_steps_per_s, steps_per_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView, QuotaLimit
 from cloudgavel.pricing.offer import Offer
@@ -88,6 +89,7 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         promise_released=job.promise_released,
         covered=_was_covered(spec.name, state),
         throughput_steps_per_s=throughputs(job, measured_counts),
+        estimated=estimated_labels(spec),
         spent_usd=usd(job.spent_micro_usd),
         waiting_since_s=(job.attempts[-1].ended_at_s if attempt is None and job.attempts else None),
         save_error=job.save_error,
@@ -103,9 +105,22 @@ def _was_covered(name: str, state: RunState) -> bool:
     return any(each.job == name and each.promise == "covered" for each in forecasts)
 
 
+def estimated_labels(spec: JobSpec) -> frozenset[str]:
+    """Return the gangs whose steps/s are not given but follow from one that is."""
+    return frozenset(
+        request.label
+        for request in spec.accelerators
+        if steps_per_s(spec, request) is None and estimate_steps_per_s(spec, request) is not None
+    )
+
+
 def throughputs(job: JobRecord, measured_counts: bool) -> Mapping[str, float]:
-    """Return steps/s by request label: as given, corrected by what was measured here."""
+    """Return steps/s by request label: given or estimated, corrected by what was measured here."""
     given = dict(job.spec.throughput_steps_per_s)
+    for request in job.spec.accelerators:
+        estimate = estimate_steps_per_s(job.spec, request)
+        if request.label not in given and estimate is not None:
+            given[request.label] = estimate
     attempt = job.current
     if measured_counts and attempt is not None and job.steps_per_s_measured is not None:
         given[attempt.request_label] = job.steps_per_s_measured

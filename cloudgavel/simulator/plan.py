@@ -108,7 +108,7 @@ def plan_run(
         offers=rentable,
         budget_usd=budget_usd,
         feasible=feasible,
-        covers=None if budget_usd is None else _covers_worst_case(free, budget_usd),
+        worst_case_usd=_worst_case_usd(free),
         smallest_usd=smallest,
         lower_bound_usd=free.plans[0].lower_bound_usd if free.plans else None,
         on_demand_only_usd=on_demand.state.spent_usd if on_demand.complete else None,
@@ -152,12 +152,12 @@ def _up_to_cent(amount_usd: float) -> float:
     return math.ceil(round(amount_usd * 100, 6)) / 100
 
 
-def _covers_worst_case(free: VirtualRun, budget_usd: float) -> bool:
-    """Whether every deadline could still be paid on demand at every moment of the plan."""
+def _worst_case_usd(free: VirtualRun) -> float | None:
+    """Budget that pays for every deadline on demand at every moment; ``None`` = none does."""
     promised = {name for name, job in free.state.jobs.items() if _has_deadline(job)}
     first = free.plans[0].forecasts if free.plans else ()
     covered = {forecast.job for forecast in first if forecast.promise == "covered"}
-    return promised <= covered and free.peak_reserve_usd <= budget_usd
+    return _up_to_cent(free.peak_reserve_usd) if promised <= covered else None
 
 
 def _has_deadline(job: JobRecord) -> bool:
@@ -172,7 +172,7 @@ def _document(
     offers: tuple[Offer, ...],
     budget_usd: float | None,
     feasible: bool,
-    covers: bool | None,
+    worst_case_usd: float | None,
     smallest_usd: float | None,
     lower_bound_usd: float | None,
     on_demand_only_usd: float | None,
@@ -191,7 +191,12 @@ def _document(
         created_at=iso_utc(now_s),
         feasible=feasible,
         budget_usd=budget_usd,
-        budget_covers_worst_case=covers,
+        budget_covers_worst_case=(
+            None
+            if budget_usd is None
+            else worst_case_usd is not None and worst_case_usd <= budget_usd
+        ),
+        worst_case_budget_usd=worst_case_usd,
         smallest_sufficient_budget_usd=smallest_usd,
         cost=PlanCost(
             expected_usd=state.spent_usd,

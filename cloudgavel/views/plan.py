@@ -80,7 +80,12 @@ def _facts(plan: PlanDocument) -> list[str]:
         left = plan.budget_usd - cost.expected_usd
         covers = {
             True: "covers the worst case",
-            False: "does not cover the worst case: if spot is lost, a promise may be released",
+            False: "not the worst case"
+            + (
+                f", {money(plan.worst_case_budget_usd)} would be"
+                if plan.worst_case_budget_usd is not None
+                else ""
+            ),
             None: "worst case unknown",
         }[plan.budget_covers_worst_case]
         lines.append(

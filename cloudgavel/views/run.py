@@ -30,6 +30,7 @@ STATES = {
     "stopped": "stopped on request; everything is saved",
     "running": "running",
 }
+ENDS = {"requested": "given back", "interrupted": "taken", "vanished": "vanished"}
 
 
 def run_text(run: RunDocument, *, width: int) -> str:
@@ -47,7 +48,9 @@ def run_text(run: RunDocument, *, width: int) -> str:
                     f"{i.provider} {i.instance_type} {capacity(i.capacity_type)}",
                     i.zone,
                     i.launched_at[5:16].replace("T", " "),
-                    "still running" if i.end_reason is None else i.end_reason,
+                    "still running"
+                    if i.end_reason is None
+                    else ENDS.get(i.end_reason, i.end_reason),
                     money(i.cost_usd) + (" est." if i.estimated else ""),
                 )
                 for i in run.instances
@@ -76,7 +79,7 @@ def run_text(run: RunDocument, *, width: int) -> str:
 
 def _job(job: RunJob) -> tuple[str, ...]:
     if job.deadline_met is None:
-        verdict = "none"
+        verdict = "none" if job.deadline_s is None else f"open, by {span(job.deadline_s)}"
     elif job.deadline_met:
         verdict = "kept, " + lateness(job.finish_s, job.deadline_s)
     else:

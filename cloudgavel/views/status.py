@@ -7,7 +7,7 @@ from cloudgavel.views.table import Column, table
 JOB_COLUMNS = (
     Column(head="JOB"),
     Column(head="STATE"),
-    Column(head="ON"),
+    Column(head="ON", most=44),
     Column(head="STEPS/S", right=True, drop=3),
     Column(head="PROGRESS", drop=1),
     Column(head="FINISH"),
@@ -108,7 +108,7 @@ def _job(job: StatusJob) -> tuple[str, ...]:
     return (
         job.name,
         job.state.lower(),
-        job.on or (job.reason or "-")[:34],
+        job.on or (job.reason if job.state == "WAITING" and job.reason else "-"),
         f"{measured} / {expected}",
         f"{bar(done, 10)} {share(done):>4}",
         f"{verdict} {finish}".strip(),

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from cloudgavel.cli.cloud_options import PROJECT, regions_by_cloud, require_project
 from cloudgavel.cli.options import chosen_output, output_options
 from cloudgavel.errors import ExitCode, UsageError
 
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     "--provider", "providers", multiple=True, help="Look at this cloud, without a file; repeatable."
 )
 @click.option("--region", "regions", multiple=True, help="Only this region; repeatable.")
+@PROJECT
 @click.option("--store", "store_url", metavar="URL", help="The run's store; overrides the file's.")
 @output_options("text", "json")
 def check(
     file: str | None,
     providers: tuple[str, ...],
     regions: tuple[str, ...],
+    project: str | None,
     store_url: str | None,
     output: str,
     as_json: bool,
@@ -47,9 +51,17 @@ def check(
 
     clouds, store_url, accelerators = _asked(file, providers, store_url)
     offers = bundled_catalog().search(accelerators=accelerators)
+    checkers = [_checker(cloud.provider) for cloud in clouds]
+    regions_of = regions_by_cloud(regions, [cloud.provider for cloud in clouds])
     lines: list[CheckLine] = []
-    for cloud in clouds:
-        lines += _checker(cloud.provider)(cloud, regions, offers)
+    for cloud, checker in zip(clouds, checkers, strict=True):
+        if cloud.provider in regions_of:
+            chosen = replace(
+                cloud,
+                regions=regions_of[cloud.provider] or cloud.regions,
+                project=cloud.project or project,
+            )
+            lines += checker(chosen, offers)
     if store_url is not None:
         from cloudgavel.objects.open import open_store
 
@@ -101,11 +113,11 @@ def check_store(store: "ObjectStore") -> "list[CheckLine]":
     return [line(CheckStatus.PASSED, f"{store.url} reads, writes, lists and deletes")]
 
 
-Checker = Callable[["CloudSpec", Sequence[str], "Sequence[Offer]"], "list[CheckLine]"]
+Checker = Callable[["CloudSpec", "Sequence[Offer]"], "list[CheckLine]"]
 
 
 def _checker(provider: str) -> Checker:
-    checkers: dict[str, Checker] = {"aws": _check_aws}
+    checkers: dict[str, Checker] = {"aws": _check_aws, "gcp": _check_gcp}
     if provider not in checkers:
         raise UsageError(
             f"`{provider}` cannot be checked", hints=[f"it knows {', '.join(sorted(checkers))}"]
@@ -113,16 +125,14 @@ def _checker(provider: str) -> Checker:
     return checkers[provider]
 
 
-def _check_aws(
-    cloud: "CloudSpec", regions: Sequence[str], offers: "Sequence[Offer]"
-) -> "list[CheckLine]":
+def _check_aws(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine]":
     from cloudgavel.providers.aws.assembly import INSTANCE_PROFILE_VARIABLE
     from cloudgavel.providers.aws.checks import check_aws
     from cloudgavel.providers.aws.clients import AwsClients
     from cloudgavel.providers.aws.regions import check_regions
     from cloudgavel.runtime.real_clock import now_s
 
-    chosen = tuple(regions) or cloud.regions
+    chosen = cloud.regions
     if not chosen:
         chosen = tuple(sorted({offer.region for offer in offers if offer.provider == "aws"}))
     check_regions(chosen)
@@ -133,6 +143,25 @@ def _check_aws(
         now_s=now_s,
         instance_profile=os.environ.get(INSTANCE_PROFILE_VARIABLE),
     )
+
+
+def _check_gcp(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine]":
+    from cloudgavel.pricing.bundled import bundled_catalog
+    from cloudgavel.providers.gcp.assembly import gcp_settings
+    from cloudgavel.providers.gcp.checks import check_gcp
+    from cloudgavel.providers.gcp.clients import GcpClients
+    from cloudgavel.providers.gcp.settings import AgentSource
+    from cloudgavel.runtime.real_clock import now_s
+
+    settings = gcp_settings(
+        replace(cloud, project=require_project(cloud.project)),
+        catalog=bundled_catalog(),
+        # The store is looked at on its own; here only project, regions and image count.
+        store_url="gs://not-asked",
+        agent=AgentSource(url="", sha256=""),
+        environment=os.environ,
+    )
+    return check_gcp(GcpClients(), settings=settings, offers=offers, now_s=now_s)
 
 
 def _asked(

@@ -45,7 +45,10 @@ def down(name: str | None, state_dir: Path, output: str, as_json: bool, yes: boo
     )
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError("nobody can be asked", hints=["agree beforehand with --yes"])
+            raise UsageError(
+                "this would stop every job and nobody can be asked",
+                hints=["agree beforehand with --yes; everything is saved first"],
+            )
         typed = click.prompt("Type the run's name to continue", default="", err=True)
         if typed.strip() != status.name:
             note("Nothing was stopped.")

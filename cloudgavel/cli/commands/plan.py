@@ -30,7 +30,7 @@ def plan(
     import sys
 
     from cloudgavel.cli.planning import make_plan
-    from cloudgavel.cli.spec_file import load_run
+    from cloudgavel.cli.spec_file import load_run, require_plannable
     from cloudgavel.cli.streams import answer, answer_json, note, text_width
     from cloudgavel.documents.encode import as_json as document_json
     from cloudgavel.errors import ExitCode
@@ -38,6 +38,7 @@ def plan(
     from cloudgavel.views.plan import plan_text
 
     run = load_run(file)
+    require_plannable(run)
     for sentence in notes_of(run):
         note(f"note: {sentence}")
     document = make_plan(run, budget_usd(budget), policy=policy, best_effort=best_effort)

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from cloudgavel.cli.cloud_options import PROJECT, regions_by_cloud, require_project
 from cloudgavel.cli.options import chosen_output, output_options
 from cloudgavel.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from cloudgavel.providers.aws.clients import AwsClients
+    from cloudgavel.providers.gcp.clients import GcpClients
+    from cloudgavel.providers.gcp.translate import GcpMachine
 
 LOOK_AGAIN_S = 5.0
 LOOKS = 60
@@ -51,31 +57,41 @@ class Sweeper(Protocol):
     "--provider",
     "providers",
     multiple=True,
-    default=("aws",),
-    show_default=True,
-    help="Repeatable.",
+    help="aws or gcp; repeatable.  [default: aws, and gcp when a project is given]",
 )
 @click.option("--region", "regions", multiple=True, help="Only this region; repeatable.")
+@PROJECT
 @click.option("--run", "run_id", metavar="ID", help="Only machines of this run.")
 @output_options("text", "json")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reap(
     providers: tuple[str, ...],
     regions: tuple[str, ...],
+    project: str | None,
     run_id: str | None,
     output: str,
     as_json: bool,
     yes: bool,
 ) -> int:
-    """Find our machines by tag in every enabled region, end them, and look again.
+    """Find our machines by tag in every enabled region and zone, end them, and look again.
 
     Jobs on them are not saved: `cloudgavel down` does that. Exit code 6 when a machine is left, or
     a region did not answer.
     """
     import time
 
+    from cloudgavel.cli.streams import note
+
+    chosen = tuple(dict.fromkeys(providers))
+    if not chosen:
+        chosen = ("aws", "gcp") if project else ("aws",)
+        if not project:
+            note("gcp is not searched: no --project")
     return sweep(
-        [_sweeper(name, regions, run_id) for name in dict.fromkeys(providers)],
+        [
+            _sweeper(name, mine, project, run_id)
+            for name, mine in regions_by_cloud(regions, chosen).items()
+        ],
         as_json=chosen_output(output, as_json) == "json",
         yes=yes,
         sleep=time.sleep,
@@ -159,7 +175,9 @@ def _agreed(count: int) -> bool:
     return click.confirm(f"End these {count} machines? Their jobs are not saved.", err=True)
 
 
-def _sweeper(provider: str, regions: Sequence[str], run_id: str | None) -> Sweeper:
+def _sweeper(
+    provider: str, regions: Sequence[str], project: str | None, run_id: str | None
+) -> Sweeper:
     if provider == "aws":
         from cloudgavel.providers.aws.clients import AwsClients
         from cloudgavel.providers.aws.regions import check_regions
@@ -167,17 +185,26 @@ def _sweeper(provider: str, regions: Sequence[str], run_id: str | None) -> Sweep
         if regions:
             check_regions(regions)
         return AwsSweeper(AwsClients(), regions=regions, run_id=run_id)
-    raise UsageError(f"`{provider}` cannot be searched", hints=["it knows aws"])
+    if provider == "gcp":
+        from cloudgavel.pricing.bundled import bundled_catalog
+        from cloudgavel.providers.gcp import assembly
+        from cloudgavel.providers.gcp.clients import GcpClients
+
+        if regions:
+            assembly.check_regions(regions, bundled_catalog())
+        return GcpSweeper(
+            GcpClients(), project=require_project(project), regions=regions, run_id=run_id
+        )
+    raise UsageError(f"`{provider}` cannot be searched", hints=["it knows aws and gcp"])
 
 
 class AwsSweeper:
-    """Implements ``Sweeper`` on EC2; ``clients`` are ``aws.clients.AwsClients``."""
+    """Implements ``Sweeper`` on EC2."""
 
-    def __init__(self, clients: object, *, regions: Sequence[str], run_id: str | None) -> None:
+    def __init__(
+        self, clients: "AwsClients", *, regions: Sequence[str], run_id: str | None
+    ) -> None:
         """Without ``regions``: every enabled one."""
-        from cloudgavel.providers.aws.clients import AwsClients
-
-        assert isinstance(clients, AwsClients)
         self._clients = clients
         self._regions = tuple(regions) or None
         self._run_id = run_id
@@ -216,3 +243,70 @@ class AwsSweeper:
         from cloudgavel.providers.aws.sweep import end_instances
 
         return end_instances(self._clients, [(each.where, each.machine_id) for each in machines])
+
+
+class GcpSweeper:
+    """Implements ``Sweeper`` on Compute Engine and Cloud TPU."""
+
+    def __init__(
+        self, clients: "GcpClients", *, project: str, regions: Sequence[str], run_id: str | None
+    ) -> None:
+        """Without ``regions``: every zone of the project."""
+        self._clients = clients
+        self._project = project
+        self._regions = tuple(regions)
+        self._run_id = run_id
+        self._seen: dict[tuple[str, str], GcpMachine] = {}
+
+    def find(self) -> Search:
+        """Look in every zone; ``CredentialsError`` when Google refuses who we are."""
+        from cloudgavel.providers.gcp.sweep import find_tagged
+
+        found = find_tagged(self._clients, self._project, run_id=self._run_id)
+        if found.silent and not found.machines:
+            self._refuse_nobody()
+        machines = [each for each in found.machines if self._is_asked(each.zone)]
+        self._seen |= {(each.zone, each.instance_id): each for each in machines}
+        return Search(
+            machines=tuple(
+                FoundMachine(
+                    provider="gcp",
+                    where=each.zone,
+                    machine_id=each.instance_id,
+                    kind=f"{each.machine_type} {each.capacity_type.value}",
+                    run_id=each.run_id,
+                    state=each.status.lower(),
+                )
+                for each in machines
+            ),
+            # What is silent as a whole is not named by a zone.
+            silent=tuple(
+                each.message
+                for each in found.silent
+                if "-" not in each.place or self._is_asked(each.place)
+            ),
+        )
+
+    def end(self, machines: Sequence[FoundMachine]) -> Mapping[str, str]:
+        """Ask for the ends, several at a time."""
+        from cloudgavel.providers.gcp.sweep import end_tagged
+
+        doomed = [self._seen[each.where, each.machine_id] for each in machines]
+        return end_tagged(self._clients, self._project, doomed)
+
+    def _is_asked(self, zone: str) -> bool:
+        return not self._regions or zone.rpartition("-")[0] in self._regions
+
+    def _refuse_nobody(self) -> None:
+        from cloudgavel.errors import CredentialsError
+        from cloudgavel.providers.failures import FailureKind
+        from cloudgavel.providers.gcp.failures import explain
+
+        try:
+            self._clients.call("compute.projects", "get", {"project": self._project})
+        except Exception as error:
+            explained = explain(error)
+            if explained.kind is FailureKind.CREDENTIALS:
+                raise CredentialsError(
+                    explained.message, hints=["see `cloudgavel check --provider gcp`"]
+                ) from error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudgavel.documents.plan import PlanDocument
     from cloudgavel.documents.status import StatusDocument
     from cloudgavel.jobs.spec import RunSpec
-    from cloudgavel.runtime.begin import PlanFacts
+    from cloudgavel.runtime.begin import Begun, PlanFacts
     from cloudgavel.runtime.directory import RunDirectory
 
 
@@ -60,6 +60,7 @@ def run(
     Without `clouds:` in the file it is a rehearsal: real processes and prices, no money.
     """
     from cloudgavel.cli.commands.plan import plan as plan_command
+    from cloudgavel.runtime.begin import BeginKind
 
     if dry_run:
         code = ctx.invoke(
@@ -68,13 +69,18 @@ def run(
         )  # fmt: skip
         return int(code)
     wants_json = chosen_output(output, as_json) == "json"
-    directory = _begin(
+    begun = _begin(
         file, budget_usd(budget), policy, state_dir,
         yes=yes, best_effort=best_effort, plan_id=plan_id, update=update, as_json=wants_json,
     )  # fmt: skip
-    if isinstance(directory, int):
-        return directory
-    return _control(directory, foreground=foreground, as_json=wants_json)
+    if isinstance(begun, int):
+        return begun
+    return _control(
+        begun.directory,
+        foreground=foreground,
+        as_json=wants_json,
+        whole=begun.kind is BeginKind.NEW,
+    )
 
 
 def _begin(
@@ -88,7 +94,7 @@ def _begin(
     plan_id: str | None,
     update: bool,
     as_json: bool,
-) -> "RunDirectory | int":
+) -> "Begun | int":
     """Check everything that can be checked before a machine is rented, then write the run down."""
     from cloudgavel.cli.planning import with_policy
     from cloudgavel.cli.spec_file import load_run, require_startable
@@ -139,7 +145,7 @@ def _begin(
         note(f"{spec.name}: going on with run {begun.run_id}")
     if begun.put_aside is not None:
         note(f"an earlier run of this name is kept in {begun.put_aside}")
-    return begun.directory
+    return begun
 
 
 def _checked_plan(
@@ -215,7 +221,7 @@ def _ways_out(plan: "PlanDocument", file: str, limit_usd: float) -> list[str]:
     return hints
 
 
-def _control(directory: "RunDirectory", *, foreground: bool, as_json: bool) -> int:
+def _control(directory: "RunDirectory", *, foreground: bool, as_json: bool, whole: bool) -> int:
     from cloudgavel.cli.following import follow, has_controller
     from cloudgavel.runtime.controller import start_controller
 
@@ -223,7 +229,7 @@ def _control(directory: "RunDirectory", *, foreground: bool, as_json: bool) -> i
         return _in_foreground(directory, as_json=as_json)
     if not has_controller(directory):
         start_controller(directory)
-    return follow(directory, as_json=as_json)
+    return follow(directory, as_json=as_json, whole=whole)
 
 
 def _in_foreground(directory: "RunDirectory", *, as_json: bool) -> int:

@@ -48,7 +48,8 @@ class PriceWalk:
 
     The logarithm of the factor is a sum of normal draws on eight time scales, each twice the
     last, so that near instants have near prices and no step needs the one before it;
-    ``volatility`` is its standard deviation. The factor stays within ``[lowest, highest]``.
+    ``volatility`` is the standard deviation of each sum. The factor stays within
+    ``[lowest, highest]``.
     """
 
     step_s: float = 3600.0
@@ -89,17 +90,22 @@ class SeededMarket:
         check_options(self.interruptions_per_hour, self.boot_delay_s)
 
     def price_usd_per_hour(self, offer: Offer, at_s: float) -> float | None:
-        """The catalogue's price, times the walk's factor for spot, to the micro-dollar."""
+        """The catalogue's price, times the walk's factor for spot, to the micro-dollar.
+
+        The walk begins at the catalogue's price: the factor of the first step is 1.
+        """
         price, walk = offer.price_usd_per_hour, self.price_walk
         if price is None or walk is None or offer.capacity_type is not CapacityType.SPOT:
             return price
-        step = walk.step_at(at_s - self.origin_s)
-        total = 0.0
-        for octave in range(_WALK_OCTAVES):
-            uniform = self._uniform("price", offer.offer_id, octave, step >> octave)
-            total += _STANDARD_NORMAL.inv_cdf(uniform)
-        factor = math.exp(walk.volatility * total / math.sqrt(_WALK_OCTAVES))
+        moved = self._walked(offer, walk.step_at(at_s - self.origin_s)) - self._walked(offer, 0)
+        factor = math.exp(walk.volatility * moved / math.sqrt(_WALK_OCTAVES))
         return round(price * min(max(factor, walk.lowest_factor), walk.highest_factor), 6)
+
+    def _walked(self, offer: Offer, step: int) -> float:
+        return sum(
+            _STANDARD_NORMAL.inv_cdf(self._uniform("price", offer.offer_id, octave, step >> octave))
+            for octave in range(_WALK_OCTAVES)
+        )
 
     def next_price_change_s(self, offer: Offer, after_s: float) -> float | None:
         """The next step of the walk; never without one, or on demand."""
