@@ -104,33 +104,31 @@ def start_mistakes(run: "RunSpec") -> tuple[str, ...]:
     return tuple(found)
 
 
-def require_plannable(run: "RunSpec") -> None:
-    """Refuse with ``SpecError`` jobs of which no speed is known: nothing can be planned for them.
+def speed_mistakes(run: "RunSpec") -> tuple[str, ...]:
+    """Jobs of which no speed is known: nothing can be planned for them.
 
     One known speed is enough: those of the other accelerators are estimated from it.
     """
     source = run.source or "jobs.yaml"
-    mistakes = tuple(
-        f"{source}:{job.line} {job.name}: no `throughput` is known on any of "
+    return tuple(
+        f"{source}:{job.line} {job.name}.throughput: no steps/s are known on "
         + ", ".join(request.label for request in job.accelerators)
+        + "; give at least one, the others are estimated from it"
         for job in run.jobs
         if not job.throughput_steps_per_s
     )
+
+
+def require_plannable(run: "RunSpec") -> None:
+    """Refuse with ``SpecError`` a run that cannot be planned."""
+    mistakes = speed_mistakes(run)
     if mistakes:
-        raise SpecError(
-            f"`{source}` cannot be planned: some speeds are not known",
-            mistakes=mistakes,
-            hints=(
-                "give steps/s of one accelerator, for example `throughput: {V100: 7.8}`; "
-                "the others are estimated from it",
-            ),
-        )
+        raise SpecError(f"`{run.source or 'jobs.yaml'}` cannot be planned", mistakes=mistakes)
 
 
 def require_startable(run: "RunSpec") -> None:
     """Refuse with ``SpecError`` a run that could not start, telling every reason."""
-    require_plannable(run)
-    mistakes = start_mistakes(run)
+    mistakes = (*start_mistakes(run), *speed_mistakes(run))
     if mistakes:
         raise SpecError(
             f"`{run.source or 'jobs.yaml'}` cannot start on this machine; nothing was rented",

@@ -88,6 +88,7 @@ class Loop:
         self._wake_s: float | None = None
         self._out_of_money = False
         self._look_again_s: float | None = None
+        self._idle_decisions = 0
         self._last_supply: Supply | None = None
 
     @property
@@ -201,6 +202,10 @@ class Loop:
             *self._released(plan, now_s),
             *self._consequences(plan, snapshot, now_s),
         )
+        state = self.state
+        arriving = any(state.created_at_s + job.spec.arrives_s > now_s for job in state.active_jobs)
+        idle = not (state.live_instances or state.intents or arriving)
+        self._idle_decisions = self._idle_decisions + 1 if idle else 0
 
     def _supply(self) -> Supply | None:
         """What can be rented, as last known where the cloud gives no answer; ``None`` = never."""
@@ -374,10 +379,19 @@ class Loop:
             end = ev.RunEnded(
                 at_s=now_s, state="budget_exhausted", reason="no affordable way on is left"
             )
+        elif self._idle_decisions >= self._settings.most_idle_decisions:
+            end = ev.RunEnded(at_s=now_s, state="stopped", reason=self._why_idle())
         else:
             return False
         self._journal.record(end)
         return True
+
+    def _why_idle(self) -> str:
+        """Say why nothing was rented for so long, job by job, as the last decision had it."""
+        plan = self.state.plan
+        waits = plan.actions if plan is not None else ()
+        told = [f"{each.job}: {each.reason}" for each in waits if isinstance(each, act.Wait)]
+        return f"nothing could be rented in {self._idle_decisions} rounds; {'; '.join(told)}"
 
     # -- wake ---------------------------------------------------------------------------------
 

@@ -38,6 +38,9 @@ class LoopSettings:
     credentials_block_s: float = 600.0
     agent_lease_s: float = 300.0
     """Real seconds after which an agent without a controller saves and ends."""
+    most_idle_decisions: int = 240
+    """Decisions in a row without any machine, and none to come, after which the run is stopped
+    with its reasons; the same command goes on with it."""
     pool_size: int = 8
     """Calls to clouds at one time."""
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

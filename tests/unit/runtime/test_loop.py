@@ -507,3 +507,14 @@ def test_a_plan_that_asks_for_the_impossible_is_not_carried_out() -> None:
     stage.driver.advance()
     assert len(found(stage, ev.AttemptStarted)) == 1
     assert any("not started" in note for note in stage.loop.drain_notes())
+
+
+def test_a_run_in_which_nothing_can_ever_be_rented_is_stopped_with_its_reasons() -> None:
+    stage = Stage(a_run(a_job("a", arrives_s=7200.0)), [])
+    stage.run_to_end()
+    (end,) = found(stage, ev.RunEnded)
+    assert end.state == "stopped"
+    assert "nothing could be rented in 240 rounds" in end.reason
+    # Rounds before the job arrives are not counted.
+    assert end.at_s - START_S >= 7200.0 + 239 * 360.0
+    assert stage.loop.state.jobs["a"].active
