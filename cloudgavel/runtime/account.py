@@ -50,14 +50,15 @@ def relaxed(state: RunState) -> tuple[Relaxed, ...]:
 def deadline_met(job: JobRecord, state: RunState) -> bool | None:
     """``None`` without a deadline or while it is open; judged once it is finished or passed.
 
-    A job that was stopped before its time can go on: its deadline is open, not missed.
+    A run that was stopped on request can go on in time: its deadlines are open. One whose money is
+    used up cannot as things stand: they are missed.
     """
     deadline_s = deadline_at_s(job.spec, state.created_at_s)
     if deadline_s is None:
         return None
     if job.phase is JobPhase.FINISHED and job.finished_at_s is not None:
         return job.finished_at_s <= deadline_s
-    if not job.active or state.ended in ("finished", "failed") or state.at_s > deadline_s:
+    if not job.active or state.ended not in (None, "stopped") or state.at_s > deadline_s:
         return False
     return None
 
