@@ -10,12 +10,20 @@ from cloudgavel.mechanism.fixed_cluster.state import (
     Leases,
     Standing,
 )
-from cloudgavel.mechanism.fixed_cluster.turns import claim_free, fill_idle, keep_turns, take_turns
+from cloudgavel.mechanism.fixed_cluster.turns import (
+    claim_free,
+    fill_idle,
+    keep_turns,
+    run_ahead,
+    take_turns,
+)
 from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import FloatArray
 
 MOST_OWED = 50.0
-"""Rounds."""
+"""Rounds a job can be owed."""
+MOST_AHEAD = 3.0
+"""Rounds a job can be ahead: what it had under an older allocation does not hold it back long."""
 
 
 def decide_leases(
@@ -36,6 +44,8 @@ def decide_leases(
         claim_free(state, standing, turns)
     if standing.fills_idle:
         fill_idle(state, standing, turns)
+    else:
+        run_ahead(state, standing, turns)
     return FixedDecision(leases=place(state, turns), standing=standing, solved=solved)
 
 
@@ -45,10 +55,10 @@ def credits_after(
     """(m, R) credits after part of a round: shares come in, service goes out.
 
     What ran on accelerators that no share had claimed is not charged. More than ``MOST_OWED``
-    rounds either way are not remembered.
+    rounds owed, or ``MOST_AHEAD`` had too many, are not remembered.
     """
     after = credits + standing.time_share * elapsed_rounds
     served = np.flatnonzero((leases.pool >= 0) & (leases.is_extra == 0))
     after[served, leases.pool[served]] -= elapsed_rounds
     after[standing.time_share <= 0] *= 0.0
-    return np.clip(after, -MOST_OWED, MOST_OWED)
+    return np.clip(after, -MOST_AHEAD, MOST_OWED)

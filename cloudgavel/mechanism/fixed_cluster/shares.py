@@ -10,6 +10,8 @@ from cloudgavel.policies.sharing import ClassRows
 
 DEADLINE_MARGIN_SHARE = 0.05
 """Of the time left, taken off deadlines: a plan that ends on the dot is late by the first lag."""
+MOST_MARGIN_SHARE = 0.08
+"""Of the span from arrival to deadline, the most that is taken off."""
 SMALLEST_SHARE = 1e-6
 """Shares are rounded to this before anything is ranked by them."""
 
@@ -44,12 +46,15 @@ def problem_of(state: FixedClusterState) -> AllocationProblem:
 
 
 def _due_s(state: FixedClusterState, job: ClusterJob) -> float | None:
-    """Seconds to the deadline, less what rounds may cost: turns lag behind shares by a few."""
+    """Seconds to the deadline, less a margin: turns lag behind shares by a few rounds.
+
+    The margin is at most a small part of the whole span, which may be tight.
+    """
     if job.deadline_s is None:
         return None
     left_s = job.deadline_s - state.now_s
     margin_s = max(state.deadline_margin_rounds * state.round_s, DEADLINE_MARGIN_SHARE * left_s)
-    return left_s - margin_s
+    return left_s - min(margin_s, MOST_MARGIN_SHARE * (job.deadline_s - job.arrives_s))
 
 
 def standing_of(state: FixedClusterState, policy: Policy) -> Standing:

@@ -17,6 +17,10 @@ from cloudgavel.mechanism.fixed_cluster.state import FixedClusterState, Standing
 from cloudgavel.policies.problem import FloatArray
 
 NOTHING = 1e-9
+URGENT_WITHIN = 2.0
+"""Rounds of slack below which a deadline is urgent."""
+URGENT_ROUNDS = 10.0
+"""Rounds of credit that urgency counts for."""
 
 
 @dataclass(kw_only=True)
@@ -45,7 +49,19 @@ def owed(state: FixedClusterState, standing: Standing) -> FloatArray:
         other = standing.second[pairs]
         value[pairs] += due[other, standing.pool[pairs]]
         stays[pairs] &= state.leases.partner[standing.first[pairs]] == other
-    return np.asarray(value + state.stay_bonus * stays, dtype=np.float64)
+    value = value + state.stay_bonus * stays
+    if any(job.deadline_s is not None for job in state.jobs):
+        value = value + URGENT_ROUNDS * _urgent(state)[standing.first] * standing.share
+    return np.asarray(value, dtype=np.float64)
+
+
+def _urgent(state: FixedClusterState) -> FloatArray:
+    """(m,) 1 for jobs whose deadline can still be kept, but not if a round is lost."""
+    best = state.rate.max(axis=1, initial=0.0)
+    flat_out_s = np.divide(state.steps_left, best, out=np.full(best.size, np.inf), where=best > 0)
+    due_s = np.array([np.inf if job.deadline_s is None else job.deadline_s for job in state.jobs])
+    slack_s = due_s - state.now_s - flat_out_s
+    return np.where((slack_s >= 0) & (slack_s < URGENT_WITHIN * state.round_s), 1.0, 0.0)
 
 
 def take_turns(state: FixedClusterState, standing: Standing, *, exact: bool = False) -> Turns:
@@ -177,6 +193,28 @@ def claim_free(state: FixedClusterState, standing: Standing, turns: Turns) -> No
     if not any(turns.free) or not standing.first.size:
         return
     _greedy(state, standing, owed(state, standing) + NOTHING, turns)
+
+
+def run_ahead(state: FixedClusterState, standing: Standing, turns: Turns) -> None:
+    """Where idle accelerators stay idle to save money: let waiting jobs have their share early.
+
+    Each only in the pool where it has most of its time, so that no step costs more for it. What a
+    plan spreads over a long interval is so done at its beginning.
+    """
+    if not any(turns.free) or not standing.first.size:
+        return
+    kinds = state.cluster.type_of_pool.tolist()
+    sizes = state.cluster.gang.tolist()
+    seen: set[int] = set()
+    for unit in np.lexsort((standing.pool, standing.first, -standing.share)).tolist():
+        row, pool = int(standing.first[unit]), int(standing.pool[unit])
+        if row in seen or turns.pool[row] >= 0 or standing.second[unit] >= 0:
+            continue
+        seen.add(row)
+        if turns.free[kinds[pool]] >= sizes[pool]:
+            turns.pool[row] = pool
+            turns.extra[row] = 1
+            turns.free[kinds[pool]] -= sizes[pool]
 
 
 def fill_idle(state: FixedClusterState, standing: Standing, turns: Turns) -> None:

@@ -19,7 +19,7 @@ from cloudgavel.policies.problem import AllocationProblem, FloatArray, QuotaGrou
 from cloudgavel.policies.rented_plan import cheapest_plan, first_shares
 
 INTERVAL_COUNT = 10
-SOON = 1.25
+SOON = 1.02
 """A deadline that nothing can keep becomes so many times the least time from now."""
 FIRST_STRETCH = 0.02
 """By how much the spans of deadlines that do not fit together are stretched first; then doubled."""
