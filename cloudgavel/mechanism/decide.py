@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.assign import Assignment, assign, stays_on_demand
+from cloudgavel.mechanism.assign import assign
 from cloudgavel.mechanism.build_problem import (
     PlannedDeadline,
     build_problem,
@@ -41,6 +41,7 @@ from cloudgavel.mechanism.guards.safety_net import (
 )
 from cloudgavel.mechanism.idle import idle_machines
 from cloudgavel.mechanism.packing import machines_of
+from cloudgavel.mechanism.placement import Assignment, stays_on_demand
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.reconcile import LEAST_UNSAVED_S, reconcile
@@ -320,8 +321,8 @@ def _unsent(situation: Situation, cover: Cover) -> dict[str, Claim]:
 def _at_most_s(situation: Situation) -> float:
     """Longest time to the next decision that money has no say in."""
     longest_s = max(1.0, situation.state.round_s)
-    limit_s = max_cost_wake_s(situation)
-    if limit_s is not None and limit_s >= RUN_FLOOR_S:
+    limit_s = max_cost_wake_s(situation, RUN_FLOOR_S)
+    if limit_s is not None:
         longest_s = min(longest_s, limit_s)
     return longest_s
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from cloudgavel.mechanism.assign import Assignment
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.guards.promises import Promises, expected_way
 from cloudgavel.mechanism.guards.safety_net import NetAnswer
+from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.plan import Forecast
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.policies.allocation import Allocation

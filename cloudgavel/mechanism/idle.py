@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.assign import Assignment
 from cloudgavel.mechanism.change_over import stop_s
 from cloudgavel.mechanism.columns import column_of_instance
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.guards.promises import expected_way
+from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.situation import Situation
 
 NOTICE_OVERDUE_S = 300.0

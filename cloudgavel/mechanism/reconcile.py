@@ -5,9 +5,9 @@ from collections.abc import Collection
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.actions import Action, Launch, Move, Save, Start, Terminate, Wait
-from cloudgavel.mechanism.assign import Assignment, Placement
 from cloudgavel.mechanism.change_over import save_s
 from cloudgavel.mechanism.packing import Machine
+from cloudgavel.mechanism.placement import Assignment, Placement
 from cloudgavel.mechanism.plan import Lease
 from cloudgavel.mechanism.settle import Settlement
 from cloudgavel.mechanism.situation import Situation

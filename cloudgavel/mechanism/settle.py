@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.assign import Assignment, stay_of
 from cloudgavel.mechanism.change_over import stop_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.guards.claims import ENDING_S, Claim, is_safe, safe_span_s
@@ -21,6 +20,7 @@ from cloudgavel.mechanism.guards.reserve import (
     liability_of,
 )
 from cloudgavel.mechanism.guards.safety_net import worst_ready_at_s
+from cloudgavel.mechanism.placement import Assignment, stay_of
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from cloudgavel.mechanism.assign import Assignment
 from cloudgavel.mechanism.change_over import boot_s, stop_s
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.guards.promises import expected_way
+from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.settle import Settlement
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.units import HOUR_S
@@ -63,15 +63,17 @@ def _instants(situation: Situation, assignment: Assignment) -> Iterator[float]:
             yield state.now_s + way.seconds
 
 
-def max_cost_wake_s(situation: Situation) -> float | None:
+def max_cost_wake_s(situation: Situation, at_least_s: float) -> float | None:
     """Seconds until a job has to be told to stop so that its ``max_cost`` holds; ``None`` = never.
 
-    A job is charged the whole rent of its machines here: what its neighbours pay may change.
+    Jobs with less than ``at_least_s`` left are told to stop by this very plan. A job is charged
+    the whole rent of its machines here: what its neighbours pay may change.
     """
     found = [
         left_s
         for job in situation.active
         if (left_s := max_cost_left_s(situation, job.spec.name)) is not None
+        and left_s >= at_least_s
     ]
     return min(found, default=None)
 
