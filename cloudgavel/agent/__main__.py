@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="only end (SIGKILL) every job process of this scratch directory, then exit",
     )
     given = parser.parse_args(arguments)
-    scratch = given.scratch.absolute()
+    scratch = given.scratch.resolve()
     if given.end_leftovers:
         end_leftovers(scratch)
         return 0

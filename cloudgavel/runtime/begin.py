@@ -142,7 +142,9 @@ def differences(before: RunSpec, after: RunSpec) -> list[str]:
 def controller_is_alive(database: Database, host: str) -> bool:
     """True when the lease's holder is a living process of this host, or of another one."""
     lease = database.lease()
-    return lease is not None and (lease.host != host or process_is_alive(lease.pid))
+    return lease is not None and (
+        lease.host != host or process_is_alive(lease.pid, lease.process_started)
+    )
 
 
 def _refuse_too_little(state: RunState, budget_usd: float | None) -> None:

@@ -22,7 +22,12 @@ class RunDirectory:
     """Paths of one run; nothing is made or opened by making one."""
 
     state_directory: Path
+    """Without links: a run's processes are known by its path, however it was spelt."""
     name: str
+
+    def __post_init__(self) -> None:
+        """Follow the links of the state directory, whether or not it exists yet."""
+        object.__setattr__(self, "state_directory", self.state_directory.resolve())
 
     @property
     def root(self) -> Path:
@@ -54,8 +59,19 @@ class RunDirectory:
         return asked_for if asked_for is not None else (self.root / "store").absolute().as_uri()
 
     def open_database(self) -> Database:
-        """Open the run's database, making the directory where needed."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        """Open the run's database, making the directory where needed.
+
+        ``UsageError`` when the directory cannot be made, ``CloudgavelError`` when what is there is
+        no database.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{self.root} cannot be made: {error.strerror or error}",
+                facts=[("state directory", str(self.state_directory))],
+                hints=["give another one: --state DIR, or CLOUDGAVEL_STATE_DIR"],
+            ) from None
         return Database.at(self.database_path)
 
     def put_aside(self, run_id: str) -> Path:

@@ -6,6 +6,8 @@ transaction that was acknowledged survives ``kill -9`` and power loss. Any URL o
 
 import json
 import os
+import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ _LEASE = sa.Table(
     sa.Column("pid", sa.Integer, nullable=False),
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("heartbeat_at_s", sa.Float, nullable=False),
+    sa.Column("process_started", sa.Text, nullable=True),
 )
 
 _REQUESTS = sa.Table(
@@ -55,6 +58,8 @@ LEASE_EXPIRES_S = 60.0
 """Real seconds without a heartbeat after which another host may take the lease."""
 
 _LEASE_ID = 1
+_BUSY_MS = 10_000
+"""How long a transaction waits for another one."""
 
 
 class ControllerActiveError(CloudgavelError):
@@ -74,6 +79,8 @@ class LeaseRow:
     host: str
     heartbeat_at_s: float
     """Real UNIX seconds."""
+    process_started: str | None = None
+    """``process_started`` of its process: the same pid with another one is another process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,19 +93,42 @@ class RequestRow:
     body: Mapping[str, Any]
 
 
-def process_is_alive(pid: int) -> bool:
-    """True while a process of this number exists on this machine (zombies count as gone)."""
+def process_started(pid: int) -> str | None:
+    """Return what tells this process from a later one of the same number: boot and start time.
+
+    ``None`` when there is no such process, or no ``/proc`` (then the number has to do).
+    """
+    try:
+        ticks = _stat_fields(pid)[19]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (OSError, IndexError):
+        return None
+    return f"{boot}/{ticks}"
+
+
+def process_is_alive(pid: int, started: str | None = None) -> bool:
+    """True while a process of this number exists on this machine (zombies count as gone).
+
+    With ``started`` (of ``process_started``) it must also be the one that began then: after a
+    reboot or a long time the number may be another process's.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        state = _stat_fields(pid)[0]
+    except (OSError, IndexError):
         return True
-    return status.rpartition(")")[2].split()[0] != "Z"
+    now = process_started(pid) if started is not None else None
+    return state != "Z" and (now is None or now == started)
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the third on; the second may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 class Database:
@@ -116,7 +146,35 @@ class Database:
             sa.event.listen(self._engine, "connect", _configure_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
         self._holder: str | None = None
-        _METADATA.create_all(self._engine)
+        self._make_tables(url)
+
+    def _make_tables(self, url: str) -> None:
+        """Make what is missing, in one writing transaction: two may open a new run at once."""
+        try:
+            with self._engine.connect() as connection:
+                tables = set(sa.inspect(connection).get_table_names())
+                if {table.name for table in _METADATA.sorted_tables} <= tables:
+                    columns = sa.inspect(connection).get_columns(_LEASE.name)
+                    if any(column["name"] == "process_started" for column in columns):
+                        return
+            with self._writing() as connection:
+                _METADATA.create_all(connection)
+                columns = sa.inspect(connection).get_columns(_LEASE.name)
+                if all(column["name"] != "process_started" for column in columns):
+                    connection.execute(
+                        sa.text(f"ALTER TABLE {_LEASE.name} ADD COLUMN process_started TEXT")
+                    )
+        except sa.exc.DatabaseError as error:
+            self._engine.dispose()
+            raise CloudgavelError(
+                "the database of this run cannot be used",
+                facts=[("database", url), ("it said", str(error.orig))],
+                hints=[
+                    "is the disk full, or the file damaged? what ran goes on being billed: "
+                    "look with `cloudgavel reap`",
+                    "to begin anew, move the run's directory away",
+                ],
+            ) from error
 
     @classmethod
     def at(cls, path: Path) -> "Database":
@@ -152,7 +210,7 @@ class Database:
         pid: int,
         host: str,
         now_s: float,
-        alive: Callable[[int], bool] = process_is_alive,
+        alive: Callable[[int, str | None], bool] = process_is_alive,
     ) -> None:
         """Become the run's only controller; ``now_s`` is real time.
 
@@ -163,7 +221,10 @@ class Database:
             row = connection.execute(sa.select(_LEASE)).one_or_none()
             if row is not None and row.holder != holder:
                 silent_s = now_s - row.heartbeat_at_s
-                dead = not alive(row.pid) if row.host == host else silent_s > LEASE_EXPIRES_S
+                if row.host == host:
+                    dead = not alive(row.pid, row.process_started)
+                else:
+                    dead = silent_s > LEASE_EXPIRES_S
                 if not dead:
                     raise ControllerActiveError(
                         "this run already has a controller",
@@ -176,7 +237,12 @@ class Database:
             connection.execute(_LEASE.delete())
             connection.execute(
                 _LEASE.insert().values(
-                    id=_LEASE_ID, holder=holder, pid=pid, host=host, heartbeat_at_s=now_s
+                    id=_LEASE_ID,
+                    holder=holder,
+                    pid=pid,
+                    host=host,
+                    heartbeat_at_s=now_s,
+                    process_started=process_started(pid),
                 )
             )
         self._holder = holder
@@ -200,7 +266,11 @@ class Database:
         if row is None:
             return None
         return LeaseRow(
-            holder=row.holder, pid=row.pid, host=row.host, heartbeat_at_s=row.heartbeat_at_s
+            holder=row.holder,
+            pid=row.pid,
+            host=row.host,
+            heartbeat_at_s=row.heartbeat_at_s,
+            process_started=row.process_started,
         )
 
     def add_request(self, kind: str, body: Mapping[str, Any], *, asked_at_s: float) -> int:
@@ -255,10 +325,24 @@ class Database:
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+    _switch_to_wal(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA busy_timeout=10000")
     cursor.close()
+
+
+def _switch_to_wal(cursor: Any) -> None:
+    """The switch needs the file alone for a moment and does not wait for it by itself."""
+    give_up_at_s = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up_at_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

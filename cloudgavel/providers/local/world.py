@@ -86,7 +86,7 @@ class RehearsalWorld:
         one, for the lease that keeps agents alive while this waits for them; ``while_waiting`` is
         called about once a second meanwhile (for a lease of the caller's own).
         """
-        directory = directory.absolute()
+        directory = directory.resolve()
         directory.mkdir(parents=True, exist_ok=True)
         saved = read_state(directory, run_id)
         if saved is None:

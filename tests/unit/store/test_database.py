@@ -1,16 +1,21 @@
 """The log on disk: whole or not at all, one controller at a time."""
 
+import multiprocessing
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from cloudgavel.errors import CloudgavelError
 from cloudgavel.store import events as ev
 from cloudgavel.store.database import (
     LEASE_EXPIRES_S,
     ControllerActiveError,
     Database,
     LeaseLostError,
+    process_is_alive,
+    process_started,
 )
 
 
@@ -25,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 def take(database: Database, holder: str, *, pid: int = 1, host: str = "here", now_s: float = 0.0,
          alive: bool = True) -> None:  # fmt: skip
-    database.take_lease(holder=holder, pid=pid, host=host, now_s=now_s, alive=lambda _: alive)
+    database.take_lease(holder=holder, pid=pid, host=host, now_s=now_s, alive=lambda *_: alive)
 
 
 def test_what_was_appended_is_read_in_order_by_another_connection(path: Path) -> None:
@@ -101,3 +106,49 @@ def test_requests_wait_until_they_are_taken(path: Path) -> None:
     )  # fmt: skip
     controller.mark_taken(number)
     assert controller.open_requests() == []
+
+
+def test_a_number_that_another_process_has_now_is_a_dead_controller(path: Path) -> None:
+    pid = os.getpid()
+    started = process_started(pid)
+    if started is None:
+        pytest.skip("this system does not tell when a process began")
+    assert process_is_alive(pid, started)
+    assert process_is_alive(pid)
+    assert not process_is_alive(pid, started + "0")
+    first, second = Database.at(path), Database.at(path)
+    first.take_lease(holder="one", pid=pid, host="here", now_s=0.0)
+    with pytest.raises(ControllerActiveError):
+        second.take_lease(holder="two", pid=pid, host="here", now_s=1.0)
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE controller_lease SET process_started = 'an earlier boot/17'")
+    second.take_lease(holder="two", pid=pid, host="here", now_s=1.0)
+    with pytest.raises(LeaseLostError):
+        first.renew_lease(2.0)
+
+
+def test_a_database_from_before_the_start_time_was_kept_still_opens(path: Path) -> None:
+    Database.at(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("ALTER TABLE controller_lease DROP COLUMN process_started")
+    database = Database.at(path)
+    take(database, "one")
+    lease = database.lease()
+    assert lease is not None and lease.holder == "one"
+
+
+def test_a_damaged_file_is_told_in_words(path: Path) -> None:
+    path.write_text("garbage, and more of it than a header\n" * 40)
+    with pytest.raises(CloudgavelError) as told:
+        Database.at(path)
+    assert any("not a database" in value for _, value in told.value.facts)
+
+
+def _open_and_close(path: Path) -> None:
+    Database.at(path).close()
+
+
+def test_many_may_open_a_new_database_at_the_same_moment(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.db" for number in range(8) for _ in range(3)]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        pool.map(_open_and_close, paths, chunksize=1)
