@@ -17,6 +17,7 @@ from cloudgavel.mechanism.packing import Machine
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.mechanism.state import JobView
 from cloudgavel.pricing.offer import CapacityType
+from cloudgavel.units import HOUR_S
 
 
 class Purse:
@@ -39,17 +40,22 @@ class Purse:
         self.free_usd = free_usd
         self.claims = dict(claims or {})
         self.liabilities: dict[str, Liability] = {}
+        self._claims_usd = math.fsum(self._claim_usd(each) for each in self.claims.values())
+        self._ended_now_usd = 0.0
+        self._usd_per_hour = 0.0
         for machine in situation.state.instances:
             stops = [
                 stop_s(job, situation.state.rules)
                 for job in situation.state.jobs
                 if machine.instance_id in job.instance_ids and job.active and not job.stopping
             ]
-            self.liabilities[machine.instance_id] = liability_of(
-                machine,
-                situation.state,
-                situation.on_demand_usd_per_hour,
-                stop_s=max(stops, default=0.0),
+            self._count(
+                liability_of(
+                    machine,
+                    situation.state,
+                    situation.on_demand_usd_per_hour,
+                    stop_s=max(stops, default=0.0),
+                )
             )
 
     @property
@@ -70,11 +76,7 @@ class Purse:
         new = [self._liability(each, job) for each in machines]
         on_demand = all(each.offer.capacity_type is not CapacityType.SPOT for each in machines)
         own = self.claims.get(job.spec.name) if on_demand else None
-        aside = [
-            each.reserve(name)
-            for name, each in self.claims.items()
-            if own is None or name != job.spec.name
-        ]
+        aside_usd = self._claims_usd - (0.0 if own is None else self._claim_usd(own))
         column = machines[0].column
         if own is not None and column is not None:
             # It goes there for good: all of it must be paid for, and in time.
@@ -82,31 +84,51 @@ class Purse:
             whole = claim_in(self._situation, row, column, self._situation.state.now_s)
             if own.in_time and not whole.in_time:
                 return False
-            aside.append(whole.reserve(job.spec.name))
-        everything = [*self.liabilities.values(), *aside, *([] if own else new)]
-        if committed_usd(everything, useful_s, self.lag_s) > self.money_usd:
-            return False
+            aside_usd += self._claim_usd(whole)
+        elif own is None:
+            aside_usd += committed_usd(new, useful_s, self.lag_s)
+        # At most this much: in most rounds it fits, and nothing has to be added up.
+        most_usd = self._ended_now_usd + self._usd_per_hour * (useful_s + self.lag_s) / HOUR_S
+        if most_usd + aside_usd > self.money_usd:
+            live_usd = committed_usd(self.liabilities.values(), useful_s, self.lag_s)
+            if live_usd + aside_usd > self.money_usd:
+                return False
         return limit_usd is None or committed_usd(new, useful_s, self.lag_s) <= limit_usd
 
     def launch(self, machines: Iterable[Machine], job: JobView) -> None:
         """Count launched machines among those that cost money."""
         machines = list(machines)
         for machine in machines:
-            self.liabilities[machine.machine_id] = self._liability(machine, job)
+            self._count(self._liability(machine, job))
         if all(each.offer.capacity_type is not CapacityType.SPOT for each in machines):
             self._goes_on_demand(machines, job)
 
     def _goes_on_demand(self, machines: Sequence[Machine], job: JobView) -> None:
         """The claim of a job becomes rent of the machines it goes to."""
         column = machines[0].column
-        if self.claims.pop(job.spec.name, None) is None or column is None:
+        claim = self.claims.pop(job.spec.name, None)
+        if claim is None:
+            return
+        self._claims_usd -= self._claim_usd(claim)
+        if column is None:
             return
         row = self._situation.row(job.spec.name)
         whole = claim_in(self._situation, row, column, self._situation.state.now_s)
         for each in machines:
-            self.liabilities[each.machine_id] = replace(
-                self.liabilities[each.machine_id], least_s=whole.span_s
-            )
+            self._count(replace(self.liabilities[each.machine_id], least_s=whole.span_s))
+
+    def _count(self, liability: Liability) -> None:
+        """Add or replace what one machine may cost."""
+        before = self.liabilities.get(liability.instance_id)
+        if before is not None:
+            self._ended_now_usd -= before.usd(0.0, 0.0)
+            self._usd_per_hour -= before.usd_per_hour
+        self.liabilities[liability.instance_id] = liability
+        self._ended_now_usd += liability.usd(0.0, 0.0)
+        self._usd_per_hour += liability.usd_per_hour
+
+    def _claim_usd(self, claim: Claim) -> float:
+        return claim.reserve("").usd(0.0, 0.0)
 
     def wake_s(self, at_most_s: float, liabilities: Mapping[str, Liability]) -> float | None:
         """Latest next decision that the money pays for (see ``affordable_wake_s``)."""
