@@ -29,6 +29,12 @@ def stop_s(job: JobView, rules: ReserveRules) -> float:
     return save_s(job) * rules.change_over_quantile + job.spec.grace_s
 
 
+def useful_stay_s(job: JobView, rules: ReserveRules) -> float:
+    """Shortest stay on a machine that is ready which moves the job forward and saves it."""
+    begin_s = restore_s(job) * rules.change_over_quantile + max(60.0, save_s(job))
+    return begin_s + stop_s(job, rules) + rules.wake_lag_s
+
+
 def useful_minimum_s(state: ClusterState, offer: Offer, job: JobView) -> float:
     """Shortest stay on a new machine that moves the job forward, its saving included.
 

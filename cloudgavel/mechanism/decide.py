@@ -101,7 +101,7 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
             on_demand_now = {**on_demand_now, name: now.column}
         cover = replace(cover, sent=cover.sent | {name})
     at_risk = _at_risk(situation, promises)
-    if settlement.wake_s < min(state.round_s, _at_most_s(situation)):
+    if settlement.wake_s < min(state.round_s, _at_most_s(situation, assignment)):
         at_risk |= _unsaved(situation, settlement.covered)
     actions, leases = reconcile(situation, assignment, settlement, at_risk=at_risk)
     expected = forecasts(
@@ -318,10 +318,10 @@ def _unsent(situation: Situation, cover: Cover) -> dict[str, Claim]:
     }
 
 
-def _at_most_s(situation: Situation) -> float:
+def _at_most_s(situation: Situation, assignment: Assignment) -> float:
     """Longest time to the next decision that money has no say in."""
     longest_s = max(1.0, situation.state.round_s)
-    limit_s = max_cost_wake_s(situation, RUN_FLOOR_S)
+    limit_s = max_cost_wake_s(situation, assignment, RUN_FLOOR_S)
     if limit_s is not None:
         longest_s = min(longest_s, limit_s)
     return longest_s
@@ -346,7 +346,7 @@ def _settle(
         purse,
         rank=rank,
         idle=idle_machines(situation, assignment),
-        at_most_s=_at_most_s(situation),
+        at_most_s=_at_most_s(situation, assignment),
         cover=cover,
     )
 

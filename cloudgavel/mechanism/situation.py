@@ -9,7 +9,7 @@ import numpy as np
 
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.change_over import restore_s
+from cloudgavel.mechanism.change_over import restore_s, useful_stay_s
 from cloudgavel.mechanism.columns import (
     Column,
     build_columns,
@@ -19,7 +19,7 @@ from cloudgavel.mechanism.columns import (
 from cloudgavel.mechanism.fleet import Instance
 from cloudgavel.mechanism.guards.reserve import on_demand_prices
 from cloudgavel.mechanism.state import ClusterState, JobView
-from cloudgavel.policies.problem import FloatArray
+from cloudgavel.policies.problem import BoolArray, FloatArray
 from cloudgavel.units import HOUR_S
 
 MOST_COLUMNS = 60
@@ -106,6 +106,9 @@ def arrange(state: ClusterState) -> Situation:
             rate = rate_steps_per_s(job, column)
             if rate is not None:
                 rates[row, index] = rate
+    too_dear = _beyond_max_cost(state, active, columns, rates)
+    used_up = np.isfinite(rates).any(axis=1) & ~(np.isfinite(rates) & ~too_dear).any(axis=1)
+    rates[too_dear] = np.nan
     keep = _undominated(columns, rates, _held(active, columns, instances, rates), state)
     columns = tuple(columns[index] for index in keep)
     rates = rates[:, keep]
@@ -119,6 +122,8 @@ def arrange(state: ClusterState) -> Situation:
         gone = [each for each in job.waits_for if each not in names]
         if limit is not None:
             refused[name] = limit
+        elif used_up[row]:
+            refused[name] = reasons.MAX_COST
         elif gone:
             refused[name] = reasons.comes_after(gone)
         elif not np.isfinite(rates[row]).any():
@@ -159,6 +164,27 @@ def _shared_usd_per_hour(column: Column, fitting: int) -> float:
     """Rent of one of ``fitting`` jobs that share instances of this column."""
     sharers = max(1, min(column.seats, fitting))
     return column.alone_usd_per_hour / sharers
+
+
+def _beyond_max_cost(
+    state: ClusterState, jobs: Sequence[JobView], columns: Sequence[Column], rates: FloatArray
+) -> BoolArray:
+    """(m, R) Columns in which what is left of a job's ``max_cost`` pays for no useful stay.
+
+    Only for jobs that are nowhere: one that runs is stopped in time instead. The whole rent
+    counts: what neighbours will pay is not known.
+    """
+    beyond = np.zeros(rates.shape, dtype=np.bool_)
+    for row, job in enumerate(jobs):
+        if job.spec.max_cost_usd is None or job.instance_ids:
+            continue
+        left_usd = job.spec.max_cost_usd - job.spent_usd
+        for index in np.flatnonzero(np.isfinite(rates[row])):
+            column = columns[int(index)]
+            to_the_end_s = restore_s(job) + job.steps_left / float(rates[row, index])
+            stay_s = min(to_the_end_s, useful_stay_s(job, state.rules))
+            beyond[row, index] = usd(column.alone_usd_per_hour, stay_s) > left_usd
+    return beyond
 
 
 def _on_live_machines(job: JobView, instances: Mapping[str, Instance]) -> JobView:

@@ -8,6 +8,7 @@ from cloudgavel.mechanism.guards.promises import expected_way
 from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.settle import Settlement
 from cloudgavel.mechanism.situation import Situation
+from cloudgavel.mechanism.state import JobView
 from cloudgavel.units import HOUR_S
 
 SOONEST_S = 5.0
@@ -63,34 +64,40 @@ def _instants(situation: Situation, assignment: Assignment) -> Iterator[float]:
             yield state.now_s + way.seconds
 
 
-def max_cost_wake_s(situation: Situation, at_least_s: float) -> float | None:
+def max_cost_wake_s(
+    situation: Situation, assignment: Assignment, at_least_s: float
+) -> float | None:
     """Seconds until a job has to be told to stop so that its ``max_cost`` holds; ``None`` = never.
 
-    Jobs with less than ``at_least_s`` left are told to stop by this very plan. A job is charged
-    the whole rent of its machines here: what its neighbours pay may change.
+    Of jobs that stay and of jobs that start now; those with less than ``at_least_s`` left are told
+    to stop by this very plan. A job is charged the whole rent of its machines here: what its
+    neighbours pay may change.
     """
-    found = [
-        left_s
-        for job in situation.active
-        if (left_s := max_cost_left_s(situation, job.spec.name)) is not None
-        and left_s >= at_least_s
-    ]
+    found = []
+    for name, placement in assignment.placements.items():
+        rent = sum(assignment.machines[each].usd_per_hour for each in placement.machine_ids)
+        left_s = _left_s(situation, situation.job(name), rent)
+        if left_s is not None and left_s >= at_least_s:
+            found.append(left_s)
     return min(found, default=None)
 
 
 def max_cost_left_s(situation: Situation, name: str) -> float | None:
     """Seconds a placed job may run on before it must be told to stop; ``None`` without a limit."""
-    for job in situation.active:
-        if job.spec.name != name or job.spec.max_cost_usd is None or job.stopping:
-            continue
-        rent = sum(
-            situation.instances[each].price_usd_per_hour
-            for each in job.instance_ids
-            if each in situation.instances
-        )
-        if rent <= 0:
-            return None
-        rules = situation.state.rules
-        whole_s = (job.spec.max_cost_usd - job.spent_usd) / rent * HOUR_S
-        return whole_s - stop_s(job, rules) - rules.wake_lag_s
-    return None
+    job = next((each for each in situation.active if each.spec.name == name), None)
+    if job is None or job.stopping:
+        return None
+    rent = sum(
+        situation.instances[each].price_usd_per_hour
+        for each in job.instance_ids
+        if each in situation.instances
+    )
+    return _left_s(situation, job, rent)
+
+
+def _left_s(situation: Situation, job: JobView, usd_per_hour: float) -> float | None:
+    if job.spec.max_cost_usd is None or usd_per_hour <= 0:
+        return None
+    rules = situation.state.rules
+    whole_s = (job.spec.max_cost_usd - job.spent_usd) / usd_per_hour * HOUR_S
+    return whole_s - stop_s(job, rules) - rules.wake_lag_s

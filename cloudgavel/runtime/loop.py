@@ -12,6 +12,7 @@ from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import actions as act
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.plan import RoundPlan
+from cloudgavel.mechanism.reasons import MAX_COST
 from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.providers.base import AgentChannel, Provider
 from cloudgavel.providers.failures import CallFailed
@@ -282,6 +283,10 @@ class Loop:
                             reason=action.reason,
                         )
                     )
+            elif isinstance(action, act.Wait):
+                job = self.state.jobs[action.job]
+                if action.reason == MAX_COST and job.active and job.current is None:
+                    events.append(ev.JobFailed(at_s=now_s, job=action.job, reason=action.reason))
             elif isinstance(action, act.Terminate):
                 ending.add(action.instance_id)
                 events.extend(self._terminate(action.instance_id, action.reason, now_s))
