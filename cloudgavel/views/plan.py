@@ -129,7 +129,8 @@ def _missed(plan: PlanDocument) -> list[str]:
     if not plan.feasible and plan.smallest_sufficient_budget_usd is not None:
         lines.append(
             "Needed         the smallest budget that keeps every deadline is "
-            f"${plan.smallest_sufficient_budget_usd:,.2f}"
+            f"${plan.smallest_sufficient_budget_usd:,.2f}: the expected cost, and what live "
+            "machines may cost until their end is confirmed"
         )
     return lines
 
