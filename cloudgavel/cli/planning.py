@@ -1,9 +1,14 @@
 """From a spec and the flags to the plan's document."""
 
 import dataclasses
+import os
+from typing import TYPE_CHECKING
 
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.spec import RunSpec
+
+if TYPE_CHECKING:
+    from cloudgavel.simulator.dry_run import DryRun
 
 
 def with_policy(run: RunSpec, policy: str | None) -> RunSpec:
@@ -16,13 +21,44 @@ def with_policy(run: RunSpec, policy: str | None) -> RunSpec:
 
 
 def make_plan(
-    run: RunSpec, budget_usd: float | None, *, policy: str | None = None, best_effort: bool = False
+    run: RunSpec,
+    budget_usd: float | None,
+    *,
+    policy: str | None = None,
+    best_effort: bool = False,
+    show_calls: bool = False,
+    markets: int = 0,
 ) -> PlanDocument:
-    """Plan the whole run; the flag's budget goes before the file's."""
+    """Plan the whole run; the flag's budget goes before the file's.
+
+    A run on clouds is also tried on mocked ones (``simulator.dry_run``). ``markets``: simulated
+    ones for the cost range.
+    """
     from cloudgavel.runtime.real_clock import now_s
     from cloudgavel.simulator.plan import plan_run
 
+    chosen = with_policy(run, policy)
     budget = budget_usd if budget_usd is not None else run.budget_usd
-    return plan_run(
-        with_policy(run, policy), budget_usd=budget, now_s=now_s(), best_effort=best_effort
-    )
+    start_at_s = now_s()
+
+    def planned(dry: "DryRun | None") -> PlanDocument:
+        return plan_run(
+            chosen,
+            budget_usd=budget,
+            now_s=start_at_s,
+            best_effort=best_effort,
+            dry=dry,
+            show_calls=show_calls,
+            markets=markets,
+            workers=os.cpu_count() or 1,
+        )
+
+    if not run.clouds:
+        return planned(None)
+    from cloudgavel.pricing.bundled import bundled_catalog
+    from cloudgavel.simulator.dry_run import mocked_clouds
+
+    with mocked_clouds(
+        chosen, catalog=bundled_catalog(), environment=os.environ, start_at_s=start_at_s
+    ) as dry:
+        return planned(dry)

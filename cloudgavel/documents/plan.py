@@ -1,6 +1,8 @@
 """``cloudgavel/plan``: what a run is expected to do and cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,9 @@ class PlanCost:
     expected_usd: float
     lower_bound_usd: float | None
     on_demand_only_usd: float | None
+    p05_usd: float | None = None
+    """Cost that five in a hundred simulated markets stay below; ``None`` = none was simulated."""
+    p95_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +65,8 @@ class PlannedJob:
     deadline_met: bool | None
     cost_usd: float
     segments: tuple[Segment, ...]
+    deadline_probability: float | None = None
+    """Share of the simulated markets in which the deadline was kept; ``None`` = not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +78,21 @@ class FleetLine:
     instance_hours: float
     spot_share: float | None
     """Of the instance-hours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedCall:
+    """One call to a cloud that the run would make; here it was made of a mocked account."""
+
+    at_s: float
+    """Seconds from the run's creation."""
+    provider: str
+    service: str
+    region: str | None
+    """Region, or zone where the service counts by zones."""
+    operation: str
+    parameters: Mapping[str, Any]
+    """JSON values; long ones are told by their size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,3 +123,9 @@ class PlanDocument:
     relaxed: tuple[Relaxed, ...]
     shadow_prices: tuple[ShadowPriceLine, ...]
     notes: tuple[str, ...] = ()
+    markets: int | None = None
+    """Simulated markets behind the cost range and the probabilities; ``None`` = none."""
+    call_count: int | None = None
+    """Calls made of mocked clouds; ``None`` = the run rents from none."""
+    calls: tuple[PlannedCall, ...] | None = None
+    """Those calls in order; ``None`` = they were not asked for."""

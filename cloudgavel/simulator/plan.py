@@ -27,8 +27,12 @@ from cloudgavel.documents.plan import (
 )
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import RunSpec
+from cloudgavel.mechanism.plan import RoundPlan
+from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.policies.base import Policy
 from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.providers.base import Provider, Quota
+from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.runtime.account import deadline_met
 from cloudgavel.runtime.assemble import (
     bind_policy,
@@ -38,7 +42,10 @@ from cloudgavel.runtime.assemble import (
 )
 from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.loop import Decide
+from cloudgavel.simulator.dry_run import DryRun
+from cloudgavel.simulator.market_range import MarketRange, market_range
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
+from cloudgavel.store.events import LaunchFailed
 from cloudgavel.store.records import JobRecord, RunState
 from cloudgavel.units import HOUR_S, usd
 
@@ -47,6 +54,8 @@ LADDER_SHARE = 0.015
 LADDER_STEPS = 8
 FIRST_STEP_SHARE = 0.01
 """Above the peak of the unlimited run: exactly that much mostly fails by a cent and costs a run."""
+MOST_REFUSALS = 5
+"""Refusals of mocked clouds that a plan tells."""
 COMPARISON_POLICY = "on_demand_only"
 
 
@@ -59,20 +68,35 @@ def plan_run(
     policy: Policy | None = None,
     offers: Sequence[Offer] | None = None,
     decide_of: Callable[[Policy], Decide] = bind_policy,
+    dry: DryRun | None = None,
+    show_calls: bool = False,
+    markets: int = 0,
+    workers: int = 1,
 ) -> PlanDocument:
     """Return what ``run`` is expected to do and cost from ``now_s`` on; nothing is rented.
 
     ``budget_usd``: for the whole run; ``None`` = unlimited. ``policy``: instead of the run's own.
     ``offers``: instead of the bundled catalogue's. Infeasible plans are returned, not raised; the
     jobs of one show the best that the budget can keep.
+
+    ``dry``: mocked clouds that the plan's launches and ends are tried on; what they refuse is
+    planned without. ``show_calls`` lists the calls. ``markets``: how many simulated markets give
+    the cost range and the deadlines' probabilities; ``workers`` processes share them.
     """
     from cloudgavel.policies.registry import policy_named
 
     chosen = policy if policy is not None else policy_named(run.policy)
     rentable = tuple(offers) if offers is not None else _bundled(run)
     decide = decide_of(chosen)
+    quotas: tuple[Quota, ...] = ()
+    if dry is not None:
+        rentable = dry.sold(rentable)
+        quotas = dry.quotas()
+        decide = _remembering(decide)
 
-    def simulate(limit_usd: float | None, best: bool) -> VirtualRun:
+    def simulate(
+        limit_usd: float | None, best: bool, on: Callable[[SimulatedCloud], Provider] | None = None
+    ) -> VirtualRun:
         return virtual_run(
             run,
             offers=rentable,
@@ -81,17 +105,24 @@ def plan_run(
             now_s=now_s,
             budget_usd=limit_usd,
             best_effort=best,
+            quotas=quotas,
+            provider_of=on,
         )
 
     free = simulate(None, best_effort)
     kept = keeps_every_promise(free)
     smallest = _smallest_sufficient_usd(free, simulate, best_effort) if kept else None
     feasible = kept and (budget_usd is None or (smallest is not None and budget_usd >= smallest))
-    shown = free
+    shown, limit_usd, best = free, None, best_effort
     if budget_usd is not None and not (feasible and budget_usd >= 2 * free.peak_reserve_usd):
         shown = simulate(budget_usd, best_effort or not feasible)
         if feasible and not keeps_every_promise(shown):
             shown = free
+        else:
+            limit_usd, best = budget_usd, best_effort or not feasible
+    if dry is not None:
+        shown = simulate(limit_usd, best, dry.mirror)
+        feasible = feasible and keeps_every_promise(shown)
     on_demand = virtual_run(
         run,
         offers=[offer for offer in rentable if offer.capacity_type is not CapacityType.SPOT],
@@ -100,8 +131,9 @@ def plan_run(
         now_s=now_s,
         budget_usd=None,
         best_effort=True,
+        quotas=quotas,
     )
-    return _document(
+    document = _document(
         run,
         shown,
         policy_name=chosen.name,
@@ -113,6 +145,63 @@ def plan_run(
         lower_bound_usd=free.plans[0].lower_bound_usd if free.plans else None,
         on_demand_only_usd=on_demand.state.spent_usd if on_demand.complete else None,
         now_s=now_s,
+    )
+    if dry is not None:
+        document = _with_calls(document, dry, shown, show_calls=show_calls)
+    found = market_range(
+        run,
+        markets=markets,
+        offers=rentable,
+        policy=chosen,
+        now_s=now_s,
+        budget_usd=budget_usd,
+        best_effort=best_effort or not feasible,
+        quotas=quotas,
+        decide_of=decide_of,
+        workers=workers,
+    )
+    return document if found is None else _with_range(document, found)
+
+
+def _remembering(decide: Decide) -> Decide:
+    """Answer a state that was asked about before with the same plan: it is the same anyway."""
+    known: dict[tuple[str, float, int], RoundPlan] = {}
+
+    def decision(state: ClusterState) -> RoundPlan:
+        key = (state.digest(), state.now_s, state.round_number)
+        if key not in known:
+            known[key] = decide(state)
+        return known[key]
+
+    return decision
+
+
+def _with_calls(
+    document: PlanDocument, dry: DryRun, shown: VirtualRun, *, show_calls: bool
+) -> PlanDocument:
+    """Add what the mocked clouds were asked, and what they refused for good."""
+    refused = dict.fromkeys(
+        f"{event.offer_id} would be refused: {event.message}"
+        for event in shown.events
+        if isinstance(event, LaunchFailed) and event.failure in ("invalid", "quota", "credentials")
+    )
+    return replace(
+        document,
+        notes=(*document.notes, *dry.notes, *list(refused)[:MOST_REFUSALS]),
+        call_count=len(dry.calls),
+        calls=tuple(dry.calls) if show_calls else None,
+    )
+
+
+def _with_range(document: PlanDocument, found: MarketRange) -> PlanDocument:
+    return replace(
+        document,
+        markets=found.markets,
+        cost=replace(document.cost, p05_usd=found.p05_usd, p95_usd=found.p95_usd),
+        jobs=tuple(
+            replace(job, deadline_probability=found.deadline_share.get(job.name))
+            for job in document.jobs
+        ),
     )
 
 

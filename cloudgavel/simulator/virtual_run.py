@@ -1,13 +1,13 @@
 """A whole run in virtual time: the real loop, a simulated cloud, a log in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.pricing.market import Market
 from cloudgavel.pricing.offer import Offer
-from cloudgavel.providers.base import Quota
+from cloudgavel.providers.base import Provider, Quota
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.providers.simulated.world import SimulatedWorld
@@ -55,8 +55,12 @@ def virtual_run(
     quotas: Sequence[Quota] = (),
     habits: CloudHabits | None = None,
     run_id: str = "plan",
+    provider_of: Callable[[SimulatedCloud], Provider] | None = None,
 ) -> VirtualRun:
-    """Run ``run`` from ``now_s`` to its end, or until nothing happens any more; deterministic."""
+    """Run ``run`` from ``now_s`` to its end, or until nothing happens any more; deterministic.
+
+    ``provider_of`` puts something between the loop and the cloud (``simulator.dry_run``).
+    """
     log = MemoryLog()
     created = RunCreated(
         at_s=now_s, run_id=run_id, spec=run, budget_usd=budget_usd, best_effort=best_effort
@@ -67,7 +71,7 @@ def virtual_run(
     loop = Loop(
         Surroundings(
             log=log,
-            provider=cloud,
+            provider=cloud if provider_of is None else provider_of(cloud),
             channel=world.channel,
             decide=decide,
             settings=LoopSettings(poll_s=None, agent_silence_s=None),

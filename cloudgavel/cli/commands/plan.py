@@ -4,12 +4,23 @@ import click
 
 from cloudgavel.cli.options import BUDGET, FILE, POLICY, budget_usd, chosen_output, output_options
 
+MARKETS_ON_CLOUDS = 20
+
 
 @click.command()
 @FILE
 @BUDGET
 @POLICY
 @click.option("--best-effort", is_flag=True, help="Plan what the budget can keep.")
+@click.option(
+    "--show-calls", is_flag=True, help="List the calls to the clouds of the file, made of mocks."
+)
+@click.option(
+    "--markets",
+    type=click.IntRange(0, 200),
+    metavar="N",
+    help="Simulated markets behind the cost range.  [default: 20 on clouds, none in a rehearsal]",
+)
 @output_options("text", "json")
 @click.option("--exit-code", is_flag=True, help="Exit 3 when there is something to run.")
 def plan(
@@ -20,10 +31,14 @@ def plan(
     output: str,
     as_json: bool,
     exit_code: bool,
+    show_calls: bool = False,
+    markets: int | None = None,
 ) -> int:
     """Make the whole run in virtual time and say what it costs.
 
-    Prices are the catalogue's, interruptions happen as often as expected. Nothing is rented.
+    Prices are the catalogue's, interruptions happen as often as expected. Nothing is rented. With
+    `clouds:` in the file every launch and end passes through the code that a run uses, against
+    mocked clouds: no credentials are needed, and nothing leaves this machine.
     Exit code 5 when no plan keeps every deadline within the budget; the smallest budget that does
     is named.
     """
@@ -41,7 +56,12 @@ def plan(
     require_plannable(run)
     for sentence in notes_of(run):
         note(f"note: {sentence}")
-    document = make_plan(run, budget_usd(budget), policy=policy, best_effort=best_effort)
+    if markets is None:
+        markets = MARKETS_ON_CLOUDS if run.clouds else 0
+    document = make_plan(
+        run, budget_usd(budget), policy=policy, best_effort=best_effort,
+        show_calls=show_calls, markets=markets,
+    )  # fmt: skip
     if chosen_output(output, as_json) == "json":
         answer_json(document_json(document))
     else:
