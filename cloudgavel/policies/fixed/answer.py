@@ -112,7 +112,7 @@ def prices_of_limits(
     the same goal with a limit moved (normalisers held fixed); used for small problems, where the
     two one-sided prices are found by moving the limit by a thousandth.
     """
-    if duals is None:
+    if duals is None or not cluster.problem.wants_prices:
         return ()
     prices = []
     exact = int(cluster.able.sum()) <= EXACT_PRICES_UP_TO

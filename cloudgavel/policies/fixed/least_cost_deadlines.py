@@ -103,7 +103,7 @@ class LeastCostWithDeadlines:
 
 
 def _undone(model: PlanningModel) -> FloatArray | None:
-    """(m,) share of each job that does not fit in its window beside all others; ``None`` = failed."""
+    """(m,) share of each job that does not fit in its window; ``None`` = it failed."""
     lp = ColumnGeneration(model)
     shortfall = model.shortfall_columns
     lp.set_upper(shortfall, np.where(model.active, 1.0, 0.0))

@@ -14,6 +14,7 @@ from cloudgavel.policies.fixed.answer import (
 )
 from cloudgavel.policies.fixed.cluster import Cluster, cluster_of
 from cloudgavel.policies.fixed.share_program import Goal, Shares, goal, refill, solve_shares
+from cloudgavel.policies.fixed.two_stage import solve_level_then_gain
 from cloudgavel.policies.problem import AllocationProblem, FloatArray
 from cloudgavel.policies.sharing import ClassRows
 
@@ -100,18 +101,27 @@ class LinearSharePolicy(SharePolicy):
     def solve(self, cluster: Cluster) -> Shares:
         """Solve, and fill what is left if the policy is work conserving."""
         wanted = replace(self.goal(cluster), centred=self.agnostic)
+        gain = per_rate(cluster.weight, cluster.equal_rate, cluster)
+        if self.work_conserving and not (self.agnostic or self.space_sharing):
+            both = solve_level_then_gain(
+                cluster,
+                wanted,
+                gain,
+                kept_share=KEPT_SHARE,
+                is_enough=lambda found: _all_bind(found, wanted),
+            )
+            if both is not None:
+                return _with_duals_of(*both)
         shares = solve_shares(cluster, wanted, space_sharing=self.space_sharing)
         if not (self.work_conserving and shares.is_usable) or _all_bind(shares, wanted):
             return shares
         kept = goal(
             cluster.able.size,
             floor=wanted.demand * max(shares.level, 0.0) * KEPT_SHARE,
-            gain=per_rate(cluster.weight, cluster.equal_rate, cluster),
+            gain=gain,
         )
         filled = refill(cluster, shares, replace(kept, centred=self.agnostic))
-        if not filled.is_usable:
-            return shares
-        return replace(filled, level_duals=shares.level_duals, limit_duals=shares.limit_duals)
+        return _with_duals_of(shares, filled if filled.is_usable else None)
 
     def decide(self, seen: Cluster, cluster: Cluster) -> Allocation:
         """Solve the goal and wrap the answer."""
@@ -149,6 +159,13 @@ class LinearSharePolicy(SharePolicy):
     def _value_with(self, cluster: Cluster) -> float | None:
         shares = solve_shares(cluster, self.goal(cluster), space_sharing=self.space_sharing)
         return self.value(cluster, shares.throughput()) if shares.is_usable else None
+
+
+def _with_duals_of(first: Shares, second: Shares | None) -> Shares:
+    """Return the second stage's shares with what the first one says about limits."""
+    if second is None:
+        return first
+    return replace(second, level_duals=first.level_duals, limit_duals=first.limit_duals)
 
 
 def _all_bind(shares: Shares, wanted: Goal) -> bool:
