@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types contracts unit bench clean lock
+.PHONY: help setup demo test lint types contracts unit bench reproduce clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -38,6 +38,10 @@ unit: setup
 lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 pyproject.toml --extra dev --no-emit-index-url --no-header -q -o requirements.lock
+
+DATA ?= data
+reproduce: setup ## the published comparisons beside ours (DATA=folder with gavel/), as reproduction.md
+	$(BIN)/python -m benchmarks.reproduce --data $(DATA) --out reproduction.md
 
 clean: ## remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

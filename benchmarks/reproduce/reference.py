@@ -112,6 +112,9 @@ REFERENCES = (
         61,
         ("cost", "late"),
     ),
+    Reference(
+        "C", "least_cost_deadlines", "... with deadlines", 19.46, None, 1837, 61, ("cost", "late")
+    ),
     Reference("C", "fifo", "fifo_perf", 21.49, None, 1764, 76, ("jct",)),
     Reference("C", "isolated", "isolated", 25.04, None, 1780, 92, ("jct",)),
     Reference(

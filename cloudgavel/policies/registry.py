@@ -12,6 +12,9 @@ _BUNDLED: dict[str, str] = {
     "on_demand_only": "cloudgavel.policies.on_demand_only:OnDemandOnly",
     "allox": "cloudgavel.policies.fixed.allox:AlloX",
     "allox_agnostic": "cloudgavel.policies.fixed.twins:allox_agnostic",
+    "least_cost_deadlines": (
+        "cloudgavel.policies.fixed.least_cost_deadlines:LeastCostWithDeadlines"
+    ),
     "isolated": "cloudgavel.policies.fixed.isolated:Isolated",
     "las_queues": "cloudgavel.policies.fixed.las_queues:LasQueues",
     "random_packing": "cloudgavel.policies.fixed.random_packing:RandomPacking",

@@ -36,6 +36,7 @@ class LeastCostWithDeadlines:
 
     name = "least_cost_deadlines"
     summary = "least cost that keeps every deadline, planned over time, on a fixed cluster"
+    plans_for = "fixed cluster"
     source = "Lawler and Labetoulle 1978 with prices; Narayanan et al., OSDI 2020, section 4.2"
 
     def allocate(self, problem: AllocationProblem) -> Allocation:

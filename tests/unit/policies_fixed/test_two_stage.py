@@ -1,0 +1,77 @@
+"""The second stage that goes on from the first, and deadlines planned over time."""
+
+import numpy as np
+import pytest
+
+from cloudgavel.policies.allocation import AllocationStatus
+from cloudgavel.policies.fixed.cluster import cluster_of
+from cloudgavel.policies.fixed.least_cost_deadlines import LeastCostWithDeadlines
+from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
+from cloudgavel.policies.fixed.share_policy import KEPT_SHARE, per_rate
+from cloudgavel.policies.fixed.share_program import goal, refill, solve_shares
+from cloudgavel.policies.fixed.throughput_per_usd import ThroughputPerUsdWithDeadlines
+from tests.unit.policies_fixed.building import cluster_problem
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_going_on_reaches_what_solving_again_reaches(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    count = int(dice.integers(2, 30))
+    rates = 10.0 ** dice.uniform(-1, 2, size=(count, 3))
+    rates[dice.random(rates.shape) < 0.1] = 0.0
+    problem = cluster_problem(rates, [2, 3, 4], weights=list(dice.choice([1.0, 3.0], size=count)))
+    cluster = cluster_of(problem)
+    policy = MaxMinFairness()
+    wanted = policy.goal(cluster)
+    gain = per_rate(cluster.weight, cluster.equal_rate, cluster)
+    once = solve_shares(cluster, wanted)
+    again = refill(
+        cluster,
+        once,
+        goal(count, floor=wanted.demand * max(once.level, 0.0) * KEPT_SHARE, gain=gain),
+    )
+    both = policy.solve(cluster)
+    assert both.is_usable and again.is_usable
+    level = policy.value(cluster, both.throughput())
+    assert level == pytest.approx(policy.value(cluster, again.throughput()), rel=1e-6)
+    assert gain @ both.throughput() == pytest.approx(gain @ again.throughput(), rel=1e-6)
+
+
+def one_after_the_other(**more: object):
+    """Two jobs of 100 s on one accelerator: due after 110 s and 220 s, so one after the other."""
+    return cluster_problem(
+        [[1.0], [1.0]], [1], steps=[100.0, 100.0], deadlines=[110.0, 220.0], **more
+    )
+
+
+def test_deadlines_that_fit_one_after_the_other_are_kept() -> None:
+    planned = LeastCostWithDeadlines().allocate(one_after_the_other())
+    assert planned.status is AllocationStatus.OPTIMAL
+    assert planned.relaxed == ()
+    assert planned.hours is not None and planned.interval_bounds_s is not None
+    by_s = np.cumsum(planned.hours[:, 0, :], axis=1) * 3600
+    ends = planned.interval_bounds_s[1:]
+    assert by_s[0][ends <= 110.0 + 1e-6].max() == pytest.approx(100.0, rel=1e-6)
+    # As a constant rate from now they do not fit, and the other policy says so.
+    steady = ThroughputPerUsdWithDeadlines().allocate(one_after_the_other())
+    assert len(steady.relaxed) == 1
+
+
+def test_a_deadline_that_nothing_can_keep_is_named_and_the_other_is_kept() -> None:
+    problem = cluster_problem([[1.0], [1.0]], [2], steps=[100.0, 100.0], deadlines=[50.0, 220.0])
+    planned = LeastCostWithDeadlines().allocate(problem)
+    assert planned.status is AllocationStatus.RELAXED
+    (promise,) = planned.relaxed
+    assert (promise.job, promise.promise) == ("j0", "deadline")
+    assert promise.by_s == pytest.approx(52.0, abs=1.0)
+
+
+def test_the_cheaper_type_is_used_while_there_is_time() -> None:
+    problem = cluster_problem(
+        [[10.0, 1.0]], [1, 1], steps=[100.0], deadlines=[1_000.0], prices=[20.0, 1.0]
+    )
+    planned = LeastCostWithDeadlines().allocate(problem)
+    assert planned.hours is not None
+    assert planned.hours[0, 0].sum() == pytest.approx(0.0, abs=1e-6)
+    assert planned.hours[0, 1].sum() * 3600 == pytest.approx(100.0, rel=1e-5)
+    assert planned.cost_usd == pytest.approx(100 / 3600, rel=1e-5)
