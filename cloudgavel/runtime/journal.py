@@ -29,7 +29,15 @@ class Journal:
     def __init__(self, log: EventLog) -> None:
         """Fold what the log holds already."""
         self._log = log
-        self._state = fold(event for _, event in log.read())
+        events = [event for _, event in log.read()]
+        decisions = [n for n, event in enumerate(events) if isinstance(event, ev.RoundDecided)]
+        self._since_decision = tuple(events[decisions[-1] if decisions else 0 :])
+        self._state = fold(events)
+
+    @property
+    def since_decision(self) -> Sequence[ev.Event]:
+        """The newest decision that the log held at the beginning, and what came after it."""
+        return self._since_decision
 
     @property
     def state(self) -> RunState:

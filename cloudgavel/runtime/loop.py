@@ -22,6 +22,7 @@ from cloudgavel.runtime.journal import Journal
 from cloudgavel.runtime.looks import Sightings, World
 from cloudgavel.runtime.observe import new_events, next_look_at_s, without_ended
 from cloudgavel.runtime.settings import LoopSettings
+from cloudgavel.runtime.standing import decision_holds
 from cloudgavel.store import events as ev
 from cloudgavel.store.log import EventLog
 from cloudgavel.store.records import RunState
@@ -85,9 +86,10 @@ class Loop:
             note=self._notes.append,
         )
         self._actuator.forget_orders()
-        self._dirty = True
-        self._wake_s: float | None = None
-        self._out_of_money = False
+        self._dirty = not decision_holds(self._journal.since_decision, _TURNING_POINTS)
+        self._wake_s = self._wake_of_last_decision()
+        plan = self.state.plan
+        self._out_of_money = plan is not None and plan.out_of_money
         self._look_again_s: float | None = None
         self._idle_decisions = 0
         self._last_supply: Supply | None = None
@@ -96,6 +98,13 @@ class Loop:
     def state(self) -> RunState:
         """What is known now."""
         return self._journal.state
+
+    def _wake_of_last_decision(self) -> float | None:
+        """When the newest decision wanted the next one: its own word, else a round later."""
+        plan, decided_s, spec = self.state.plan, self.state.decided_at_s, self.state.spec
+        if plan is None or decided_s is None or spec is None:
+            return None
+        return plan.next_wake_at_s if plan.next_wake_at_s is not None else decided_s + spec.round_s
 
     def drain_notes(self) -> list[str]:
         """Return, and forget, plain sentences about what went wrong outside since the last call."""
