@@ -55,7 +55,7 @@ def follow(
         note(beginning_words(reader.status()))
         watched = _watch(reader, live=live and not as_json, whole=whole)
         if watched.controller_gone:
-            raise gone_error(reader.status())
+            raise gone_error(reader.status(), directory)
         if not watched.ended:
             note(leaving_words(reader.status()))
             return ExitCode.DONE
@@ -121,14 +121,17 @@ def leaving_words(status: StatusDocument) -> str:
     )
 
 
-def gone_error(status: StatusDocument) -> PartlyAppliedError:
-    """The run has not ended and nobody controls it."""
+def gone_error(status: StatusDocument, directory: "RunDirectory") -> PartlyAppliedError:
+    """The run has not ended and nobody controls it; with the last words of the controller."""
+    from cloudgavel.runtime.controller import last_lines
+
     machines = sum(line.count for line in status.fleet)
     return PartlyAppliedError(
         f"the controller of `{status.name}` is gone and the run has not ended",
         facts=[
             ("machines", f"{machines}, {rate(status.usd_per_hour)} as last known"),
             ("jobs", "go on until their agents miss the controller, then save and end"),
+            *(("it said", line) for line in last_lines(directory.log_path)),
         ],
         hints=[
             "go on where it was: give the same `cloudgavel run` command again",

@@ -18,14 +18,13 @@ from pathlib import Path
 
 from cloudgavel.errors import CloudgavelError, ExitCode, UsageError
 from cloudgavel.jobs.spec import RunSpec
-from cloudgavel.messages.codec import encode_lease
-from cloudgavel.messages.layout import lease_key
 from cloudgavel.objects.open import open_store
 from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
 from cloudgavel.runtime.begin import controller_is_alive
 from cloudgavel.runtime.directory import RunDirectory
 from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
+from cloudgavel.runtime.heartbeat import Heartbeat
 from cloudgavel.runtime.loop import Loop, Surroundings
 from cloudgavel.runtime.real_clock import RealClock
 from cloudgavel.runtime.requests import events_of_request
@@ -111,12 +110,9 @@ def _control(
             paced=True,
         )
     )
-    store = open_store(store_url)
-
-    def heartbeat() -> None:
-        now_s = clock.now_s()
-        database.renew_lease(now_s)
-        store.put(lease_key(), encode_lease(now_s), durable=False)
+    heartbeat = Heartbeat(
+        clock=clock, database=database, store=open_store(store_url), note=_tell_note
+    )
 
     def take_requests(now_s: float) -> bool:
         requests = database.open_requests()
@@ -149,8 +145,12 @@ def _control(
 
 def _tell_notes(loop: Loop) -> None:
     for note in loop.drain_notes():
-        sys.stderr.write(f"{note}\n")
-        sys.stderr.flush()
+        _tell_note(note)
+
+
+def _tell_note(note: str) -> None:
+    sys.stderr.write(f"{note}\n")
+    sys.stderr.flush()
 
 
 def start_controller(
@@ -190,13 +190,46 @@ def start_controller(
                     return process.pid
                 break
             time.sleep(0.05)
+        # Somebody else may have started one at the same moment: ours gave way to it.
+        lease = database.lease()
+        if lease is not None and controller_is_alive(database, socket.gethostname()):
+            return lease.pid
+        if fold(event for _, event in database.read()).ended is not None:
+            return process.pid
     finally:
         database.close()
-    raise CloudgavelError(
+    raise _did_not_start(directory, process.poll())
+
+
+def _did_not_start(directory: RunDirectory, exit_code: int | None) -> CloudgavelError:
+    """Say how it ended, by what, and what it said; nothing was rented by it."""
+    if exit_code is None:
+        end = f"it lives, and did nothing within {START_WITHIN_S:.0f} s"
+    elif exit_code < 0:
+        end = f"it was ended from outside by {_signal_name(-exit_code)}"
+    else:
+        end = f"it ended with exit code {exit_code}"
+    hints = [
+        f"its log is {directory.log_path}",
+        "start it again: the same `cloudgavel run` command",
+    ]
+    if exit_code == -signal.SIGKILL:
+        hints.insert(0, "SIGKILL that nobody sent comes from the system when memory is short")
+    return CloudgavelError(
         "the controller did not start",
-        facts=[("it said", line) for line in _last_lines(directory.log_path)],
-        hints=[f"its log is {directory.log_path}"],
+        facts=[
+            ("what happened", end),
+            *(("it said", line) for line in last_lines(directory.log_path)),
+        ],
+        hints=hints,
     )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _living_controller(directory: RunDirectory) -> int | None:
@@ -211,7 +244,8 @@ def _living_controller(directory: RunDirectory) -> int | None:
     return lease.pid if lease is not None and living else None
 
 
-def _last_lines(path: Path, count: int = 5) -> list[str]:
+def last_lines(path: Path, count: int = 5) -> list[str]:
+    """Return the end of a log; nothing when there is none."""
     try:
         return path.read_text(errors="replace").splitlines()[-count:]
     except OSError:

@@ -70,6 +70,10 @@ class LeaseLostError(CloudgavelError):
     """Another controller took this run over: nothing more is written here."""
 
 
+class DatabaseUnwritable(CloudgavelError):
+    """The database does not take a write now: disk full, locked for long, or read-only."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseRow:
     """Who controls the run."""
@@ -248,10 +252,17 @@ class Database:
         self._holder = holder
 
     def renew_lease(self, now_s: float) -> None:
-        """Write a heartbeat (real time); ``LeaseLostError`` when the lease is another's."""
-        with self._writing() as connection:
-            self._check_lease(connection)
-            connection.execute(_LEASE.update().values(heartbeat_at_s=now_s))
+        """Write a heartbeat (real time).
+
+        ``LeaseLostError`` when the lease is another's, ``DatabaseUnwritable`` when it cannot be
+        written now.
+        """
+        try:
+            with self._writing() as connection:
+                self._check_lease(connection)
+                connection.execute(_LEASE.update().values(heartbeat_at_s=now_s))
+        except sa.exc.OperationalError as error:
+            raise DatabaseUnwritable(f"the run's database: {error.orig}") from error
 
     def release_lease(self) -> None:
         """Give the lease back; nothing happens when it is another's."""

@@ -271,7 +271,7 @@ def _in_foreground(directory: "RunDirectory", *, as_json: bool) -> int:
             if status.fleet:
                 note(leaving_words(status))
                 return ExitCode.INTERRUPTED
-            raise gone_error(status)
+            raise gone_error(status, directory)
         return print_account(reader.account(), as_json=as_json)
     finally:
         reader.close()

@@ -1,14 +1,17 @@
 """All machines of a rehearsal, and the sign of life that their agents wait for."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloudgavel.clock import Clock
 from cloudgavel.messages import layout
 from cloudgavel.messages.codec import encode_lease
-from cloudgavel.objects.store import ObjectStore
+from cloudgavel.objects.store import ObjectStore, StoreUnreachable
 from cloudgavel.providers.local.machines import Machine
 from cloudgavel.providers.local.processes import agents_of, job_processes_of
+
+log = logging.getLogger("cloudgavel.rehearsal")
 
 _LEASE_EVERY_S = 1.0
 
@@ -41,6 +44,7 @@ class MachinePark:
         self._machines: dict[str, Machine] = {}
         self._switched_off: set[str] = set()
         self._lease_at_s: float | None = None
+        self._lease_failing = False
 
     def machine(self, instance_id: str) -> Machine:
         """Return a machine, attached to the agent that an earlier controller may have started."""
@@ -81,11 +85,22 @@ class MachinePark:
         return found
 
     def renew_lease(self) -> None:
-        """Show the agents that somebody is in charge; at most once a second."""
+        """Show the agents that somebody is in charge; at most once a second.
+
+        A store that cannot be written is told once and tried again at the next call.
+        """
         now_s = self._clock.now_s()
         if self._lease_at_s is None or abs(now_s - self._lease_at_s) >= _LEASE_EVERY_S:
             self._lease_at_s = now_s
-            self._store.put(layout.lease_key(), encode_lease(now_s), durable=False)
+            try:
+                self._store.put(layout.lease_key(), encode_lease(now_s), durable=False)
+            except (StoreUnreachable, OSError) as error:
+                # Agents wait for longer than a disk is full for a moment.
+                if not self._lease_failing:
+                    log.warning("the agents' lease is not renewed, trying again: %s", error)
+                self._lease_failing = True
+            else:
+                self._lease_failing = False
             if self._while_waiting is not None:
                 self._while_waiting()
 
