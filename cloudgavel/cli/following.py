@@ -24,6 +24,10 @@ EXIT_OF_STATE = {
 }
 
 
+HEARD_WITHIN_S = 60.0
+"""Real seconds that a request may wait while its controller gives no sign of life."""
+
+
 def open_reader(directory: "RunDirectory") -> "RunReader":
     """A reader of the run with the real clock, up to date."""
     from cloudgavel.runtime.reader import RunReader
@@ -44,16 +48,23 @@ def has_controller(directory: "RunDirectory") -> bool:
 
 
 def follow(
-    directory: "RunDirectory", *, as_json: bool, live: bool = True, whole: bool = False
+    directory: "RunDirectory",
+    *,
+    as_json: bool,
+    live: bool = True,
+    whole: bool = False,
+    request_id: int | None = None,
 ) -> int:
     """Show a run until it ends or the person leaves; print its account; return the exit code.
 
-    ``whole``: tell, as lines, also what happened before; otherwise from now on.
+    ``whole``: tell, as lines, also what happened before; otherwise from now on. ``request_id``: a
+    request of which something must come: ``PartlyAppliedError`` when a controller without a sign of
+    life has not taken it for ``HEARD_WITHIN_S``.
     """
     reader = open_reader(directory)
     try:
         note(beginning_words(reader.status()))
-        watched = _watch(reader, live=live and not as_json, whole=whole)
+        watched = _watch(reader, live=live and not as_json, whole=whole, request_id=request_id)
         if watched.controller_gone:
             raise gone_error(reader.status(), directory)
         if not watched.ended:
@@ -67,8 +78,12 @@ def follow(
         reader.close()
 
 
-def _watch(reader: "RunReader", *, live: bool, whole: bool) -> Watched:
+def _watch(
+    reader: "RunReader", *, live: bool, whole: bool, request_id: int | None = None
+) -> Watched:
     def read() -> StatusDocument:
+        if request_id is not None:
+            _require_heard(reader, request_id)
         # Liveness first: an end that is written just before the controller leaves is then seen.
         alive = reader.controller_alive()
         reader.poll()
@@ -82,6 +97,33 @@ def _watch(reader: "RunReader", *, live: bool, whole: bool) -> Watched:
         return follow_live(read, leave_hint="the run goes on")
     already = () if whole else reader.status().events
     return follow_plainly(read, time.sleep, already=already)
+
+
+def _require_heard(reader: "RunReader", request_id: int) -> None:
+    """Give up on a controller that exists and does nothing (stopped, stuck, out of reach)."""
+    unheard_s = reader.unheard_s(request_id)
+    if unheard_s is None or unheard_s <= HEARD_WITHIN_S:
+        return
+    lease = reader.lease()
+    status = reader.status()
+    who = "unknown" if lease is None else f"process {lease.pid} on {lease.host}"
+    raise PartlyAppliedError(
+        f"the controller of `{status.name}` does not answer; nothing was stopped yet",
+        facts=[
+            ("controller", who),
+            ("last sign of life", f"{status.controller_seen_s_ago or 0:.0f} s ago"),
+            ("machines", f"{machine_count(status)}, {rate(status.usd_per_hour)} as last known"),
+        ],
+        hints=[
+            f"end that process, then again: cloudgavel down {status.name}",
+            "the request stays: the controller takes it when it goes on",
+        ],
+    )
+
+
+def machine_count(status: StatusDocument) -> int:
+    """How many machines are rented."""
+    return sum(line.count for line in status.fleet)
 
 
 def print_account(account: RunDocument, *, as_json: bool) -> int:
@@ -110,7 +152,7 @@ def beginning_words(status: StatusDocument) -> str:
 
 def leaving_words(status: StatusDocument) -> str:
     """What goes on, what it costs and how to stop it."""
-    machines = sum(line.count for line in status.fleet)
+    machines = machine_count(status)
     cost = f"{machines} machines, {rate(status.usd_per_hour)}"
     if status.rehearsal:
         cost += " (a rehearsal: no money is spent)"
@@ -125,7 +167,7 @@ def gone_error(status: StatusDocument, directory: "RunDirectory") -> PartlyAppli
     """The run has not ended and nobody controls it; with the last words of the controller."""
     from cloudgavel.runtime.controller import last_lines
 
-    machines = sum(line.count for line in status.fleet)
+    machines = machine_count(status)
     return PartlyAppliedError(
         f"the controller of `{status.name}` is gone and the run has not ended",
         facts=[

@@ -11,9 +11,9 @@ from pathlib import Path
 from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import JobSpec, RunSpec
 from cloudgavel.runtime.directory import RunDirectory
-from cloudgavel.runtime.requests import ask_budget
+from cloudgavel.runtime.requests import ask_best_effort, ask_budget
 from cloudgavel.store import events as ev
-from cloudgavel.store.database import Database, process_is_alive
+from cloudgavel.store.database import LEASE_EXPIRES_S, Database, process_is_alive
 from cloudgavel.store.fold import fold
 from cloudgavel.store.records import RunState
 
@@ -65,44 +65,53 @@ def begin_run(
 
     ``now_s`` is real time; a rehearsal's virtual time begins at its whole second. A finished run of
     the name is put aside. Of an unfinished one a changed specification is a ``UsageError`` that
-    lists the differences, unless ``update``; a changed budget is taken as it is.
+    lists the differences, unless ``update``; a changed budget is taken as it is. A living
+    controller is asked for ``best_effort``; leaving it out later takes it back when the run is
+    resumed, not while a controller lives. Two that begin at once: the second one goes on with what
+    the first one began.
     """
-    directory = RunDirectory(state_directory.absolute(), run.name)
-    put_aside = None
-    if directory.exists:
+    directory = RunDirectory(state_directory, run.name)
+    with directory.beginning():
+        put_aside = None
+        if directory.exists:
+            database = directory.open_database()
+            try:
+                state = fold(event for _, event in database.read())
+                if state.spec is not None and state.ended not in ("finished", "failed"):
+                    return _go_on(
+                        directory, database, state, run,
+                        budget_usd=budget_usd, now_s=now_s, best_effort=best_effort, update=update,
+                    )  # fmt: skip
+            finally:
+                database.close()
+            if state.spec is not None:
+                # A database without a run in it was opened and no more: it is taken as it is.
+                put_aside = directory.put_aside(state.run_id)
+        created = _created(run, budget_usd, now_s, best_effort, facts or PlanFacts())
         database = directory.open_database()
         try:
-            state = fold(event for _, event in database.read())
-            if state.spec is not None and state.ended not in ("finished", "failed"):
-                return _go_on(
-                    directory, database, state, run,
-                    budget_usd=budget_usd, now_s=now_s, best_effort=best_effort, update=update,
-                )  # fmt: skip
+            database.append([created])
         finally:
             database.close()
-        put_aside = directory.put_aside(state.run_id or "unknown")
-    database = directory.open_database()
-    facts = facts if facts is not None else PlanFacts()
-    run_id = new_run_id(run)
-    try:
-        database.append(
-            [
-                ev.RunCreated(
-                    at_s=float(int(now_s)),
-                    run_id=run_id,
-                    spec=run,
-                    budget_usd=budget_usd,
-                    rehearsal=not run.clouds,
-                    best_effort=best_effort,
-                    on_demand_only_usd=facts.on_demand_only_usd,
-                    lower_bound_usd=facts.lower_bound_usd,
-                    prices_as_of=facts.prices_as_of,
-                )
-            ]
-        )
-    finally:
-        database.close()
-    return Begun(directory=directory, run_id=run_id, kind=BeginKind.NEW, put_aside=put_aside)
+    return Begun(
+        directory=directory, run_id=created.run_id, kind=BeginKind.NEW, put_aside=put_aside
+    )
+
+
+def _created(
+    run: RunSpec, budget_usd: float | None, now_s: float, best_effort: bool, facts: PlanFacts
+) -> ev.RunCreated:
+    return ev.RunCreated(
+        at_s=float(int(now_s)),
+        run_id=new_run_id(run),
+        spec=run,
+        budget_usd=budget_usd,
+        rehearsal=not run.clouds,
+        best_effort=best_effort,
+        on_demand_only_usd=facts.on_demand_only_usd,
+        lower_bound_usd=facts.lower_bound_usd,
+        prices_as_of=facts.prices_as_of,
+    )
 
 
 def new_run_id(run: RunSpec) -> str:
@@ -139,12 +148,17 @@ def differences(before: RunSpec, after: RunSpec) -> list[str]:
     return lines
 
 
-def controller_is_alive(database: Database, host: str) -> bool:
-    """True when the lease's holder is a living process of this host, or of another one."""
+def controller_is_alive(database: Database, host: str, now_s: float) -> bool:
+    """True when the lease's holder is a living process of this host, or beats on another one.
+
+    ``now_s`` is real time.
+    """
     lease = database.lease()
-    return lease is not None and (
-        lease.host != host or process_is_alive(lease.pid, lease.process_started)
-    )
+    if lease is None:
+        return False
+    if lease.host != host:
+        return now_s - lease.heartbeat_at_s <= LEASE_EXPIRES_S
+    return process_is_alive(lease.pid, lease.process_started)
 
 
 def _refuse_too_little(state: RunState, budget_usd: float | None) -> None:
@@ -194,7 +208,7 @@ def _go_on(
             ],
         )
     _refuse_too_little(state, budget_usd)
-    alive = controller_is_alive(database, socket.gethostname())
+    alive = controller_is_alive(database, socket.gethostname(), now_s)
     if alive:
         if changes:
             raise UsageError(
@@ -203,6 +217,8 @@ def _go_on(
             )
         if budget_usd != state.budget_usd:
             ask_budget(database, budget_usd, asked_at_s=now_s)
+        if best_effort and not state.best_effort:
+            ask_best_effort(database, asked_at_s=now_s)
         return Begun(directory=directory, run_id=state.run_id, kind=BeginKind.ATTACHED)
     at_s = state.at_s if state.rehearsal else max(state.at_s, now_s)
     events: list[ev.Event] = []

@@ -192,7 +192,9 @@ def start_controller(
             time.sleep(0.05)
         # Somebody else may have started one at the same moment: ours gave way to it.
         lease = database.lease()
-        if lease is not None and controller_is_alive(database, socket.gethostname()):
+        if lease is not None and controller_is_alive(
+            database, socket.gethostname(), RealClock().now_s()
+        ):
             return lease.pid
         if fold(event for _, event in database.read()).ended is not None:
             return process.pid
@@ -238,7 +240,7 @@ def _living_controller(directory: RunDirectory) -> int | None:
     database = directory.open_database()
     try:
         lease = database.lease()
-        living = controller_is_alive(database, socket.gethostname())
+        living = controller_is_alive(database, socket.gethostname(), RealClock().now_s())
     finally:
         database.close()
     return lease.pid if lease is not None and living else None
@@ -259,7 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--run", required=True, help="name of the run")
     options = parser.parse_args(arguments)
     try:
-        run_controller(RunDirectory(options.state.absolute(), options.run))
+        run_controller(RunDirectory(options.state, options.run))
     except CloudgavelError as error:
         facts = "".join(f"  {label}: {value}\n" for label, value in error.facts)
         sys.stderr.write(f"error: {error.message}\n{facts}")

@@ -4,10 +4,14 @@
 <state>/<run>/store/           object store, unless the run names another
 <state>/<run>/rehearsal/       machines of a rehearsal
 <state>/<run>/controller.log   what the controller process said
+<state>/<run>.lock             held while a run of this name is begun
 <state>/<run>.<run id>/        an earlier, finished run of the same name
 """
 
-from collections.abc import Sequence
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,21 +62,40 @@ class RunDirectory:
         """URL of the run's object store."""
         return asked_for if asked_for is not None else (self.root / "store").absolute().as_uri()
 
+    @contextlib.contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Hold the lock under which a run of this name is begun or put aside: one at a time.
+
+        ``UsageError`` where the state directory cannot be made.
+        """
+        self._make(self.state_directory)
+        descriptor = os.open(
+            self.state_directory / f"{self.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def open_database(self) -> Database:
         """Open the run's database, making the directory where needed.
 
         ``UsageError`` when the directory cannot be made, ``CloudgavelError`` when what is there is
         no database.
         """
+        self._make(self.root)
+        return Database.at(self.database_path)
+
+    def _make(self, directory: Path) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"{self.root} cannot be made: {error.strerror or error}",
+                f"{directory} cannot be made: {error.strerror or error}",
                 facts=[("state directory", str(self.state_directory))],
                 hints=["give another one: --state DIR, or CLOUDGAVEL_STATE_DIR"],
             ) from None
-        return Database.at(self.database_path)
 
     def put_aside(self, run_id: str) -> Path:
         """Rename the directory of a finished run; returns where it is now."""

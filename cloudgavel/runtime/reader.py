@@ -11,6 +11,7 @@ from cloudgavel.runtime.account import run_document
 from cloudgavel.runtime.begin import controller_is_alive
 from cloudgavel.runtime.directory import RunDirectory
 from cloudgavel.runtime.now import status_document
+from cloudgavel.store.database import LeaseRow
 from cloudgavel.store.events import Event
 from cloudgavel.store.fold import apply
 from cloudgavel.store.records import RunState
@@ -45,7 +46,24 @@ class RunReader:
 
     def controller_alive(self) -> bool:
         """True while a controller of this run lives."""
-        return controller_is_alive(self._database, socket.gethostname())
+        return controller_is_alive(self._database, socket.gethostname(), self._clock.now_s())
+
+    def lease(self) -> LeaseRow | None:
+        """Return who controls the run, dead or alive."""
+        return self._database.lease()
+
+    def unheard_s(self, request_id: int) -> float | None:
+        """Real seconds for which a request has been waiting without a beat of the controller.
+
+        ``None`` when it was taken. A controller that beats is busy: it counts as 0.
+        """
+        now_s = self._clock.now_s()
+        for request in self._database.open_requests():
+            if request.request_id == request_id:
+                lease = self._database.lease()
+                silent_s = now_s - lease.heartbeat_at_s if lease is not None else 0.0
+                return max(0.0, min(now_s - request.asked_at_s, silent_s))
+        return None
 
     def status(self) -> StatusDocument:
         """Return the run as the last ``poll`` knew it."""

@@ -55,10 +55,10 @@ def down(name: str | None, state_dir: Path, output: str, as_json: bool, yes: boo
             return ExitCode.FAILED
     database = directory.open_database()
     try:
-        ask_down(database, reason="asked for by `down`", asked_at_s=now_s())
+        request_id = ask_down(database, reason="asked for by `down`", asked_at_s=now_s())
     finally:
         database.close()
     if not has_controller(directory):
         start_controller(directory)
-    code = follow(directory, as_json=wants_json, live=False)
+    code = follow(directory, as_json=wants_json, live=False, request_id=request_id)
     return ExitCode.DONE if code == ExitCode.FAILED else code
