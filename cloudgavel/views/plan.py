@@ -37,6 +37,7 @@ def plan_text(plan: PlanDocument, *, width: int, next_steps: bool, file: str) ->
     ]
     lines.extend(_missed(plan))
     lines.extend(f"Note           {note}" for note in plan.notes)
+    lines.extend(_calls(plan))
     lines.append(f"Plan {plan.plan_id}. Nothing has been rented.")
     if next_steps:
         lines.extend(_next_steps(plan, file))
@@ -72,7 +73,7 @@ def _facts(plan: PlanDocument) -> list[str]:
         f"Fleet          peak {fleet.peak_instances} instances ({rate(fleet.peak_usd_per_hour)}), "
         f"{fleet.instance_hours:.1f} instance-hours"
         + (f": {share(fleet.spot_share)} spot" if fleet.spot_share is not None else ""),
-        f"Cost           {money(cost.expected_usd)} expected; "
+        f"Cost           {money(cost.expected_usd)} expected{_in_markets(plan)}; "
         f"lower bound {money(cost.lower_bound_usd)}; "
         f"on-demand only {money(cost.on_demand_only_usd)}",
     ]
@@ -96,6 +97,14 @@ def _facts(plan: PlanDocument) -> list[str]:
     if promised:
         met = [job for job in promised if job.deadline_met]
         line = f"Deadlines      {len(met)} of {len(promised)} met"
+        known = [job.deadline_probability for job in promised]
+        chances = [each for each in known if each is not None]
+        if chances:
+            least = min(chances)
+            riskiest = next(job.name for job in promised if job.deadline_probability == least)
+            line += f", {share(least)} of markets keep " + (
+                "all" if least == 1 else f"that of {riskiest}"
+            )
         slacks = [
             (job.deadline_s - job.finish_s, job.name)
             for job in met
@@ -108,6 +117,14 @@ def _facts(plan: PlanDocument) -> list[str]:
     binding = [_binding(p) for p in plan.shadow_prices if (p.usd_per_unit_down or 0) > 0.005]
     lines.extend(f"What binds     {text}" for text in binding[:3])
     return lines
+
+
+def _in_markets(plan: PlanDocument) -> str:
+    """Say the range over simulated markets, with how many there were."""
+    low, high = plan.cost.p05_usd, plan.cost.p95_usd
+    if plan.markets is None or low is None or high is None:
+        return ""
+    return f", {money(low)}-{money(high)} in 90% of {plan.markets} simulated markets"
 
 
 def _binding(price: ShadowPriceLine) -> str:
@@ -133,6 +150,22 @@ def _missed(plan: PlanDocument) -> list[str]:
             "machines may cost until their end is confirmed"
         )
     return lines
+
+
+def _calls(plan: PlanDocument) -> list[str]:
+    """How many calls were tried on mocked clouds; each with its place, where they are listed."""
+    if plan.call_count is None:
+        return []
+    if plan.calls is None:
+        return [f"Calls          {plan.call_count} made of mocked clouds (--show-calls lists them)"]
+    return [
+        f"Calls          {plan.call_count} made of mocked clouds:",
+        *(
+            f"  {span(call.at_s):>7}  {call.provider} {call.region or '-'}  "
+            f"{call.service}.{call.operation}"
+            for call in plan.calls
+        ),
+    ]
 
 
 def _next_steps(plan: PlanDocument, file: str) -> list[str]:
