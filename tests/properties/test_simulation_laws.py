@@ -25,6 +25,7 @@ POLICIES = (
     "fifo",
     "isolated",
     "throughput_per_usd",
+    "least_cost_deadlines",
     "makespan",
 )
 

@@ -127,7 +127,7 @@ def simulate(
             deadlines=deadlines,
         ),
         seeds=tuple(range(seed, seed + seeds)),
-        measured=_measured(measured),
+        measured=_measured(measured, jobs if given is None else len(given.jobs)),
     )
     results = compare(
         comparison,
@@ -191,12 +191,14 @@ def _columns(text: str) -> dict[str, str]:
     return found
 
 
-def _measured(text: str | None) -> tuple[int, int] | None:
+def _measured(text: str | None, job_count: int) -> tuple[int, int] | None:
     if text is None:
         return None
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal()) or int(first) > int(last):
         raise UsageError(f"--measured: expected first-last like 400-499, got `{text}`")
+    if int(last) >= job_count:
+        raise UsageError(f"--measured ends at job {last}, the last one is {job_count - 1}")
     return int(first), int(last)
 
 

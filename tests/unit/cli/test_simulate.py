@@ -1,0 +1,114 @@
+"""``cloudgavel simulate`` from the command line."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cloudgavel.cli.commands.simulate import simulate
+from cloudgavel.errors import UsageError
+
+KIND = "ResNet-18 (batch size 64)"
+PROMISED = {
+    "policy",
+    "jobs_completed",
+    "avg_jct_s",
+    "p99_jct_s",
+    "makespan_s",
+    "cost_usd",
+    "utilization",
+    "deadline_misses",
+    "rounds",
+    "moves",
+    "solve_s",
+    "wall_s",
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    jobs = [
+        f"{KIND}\tpython3 x.py\tdir\t--steps\t1\t{3600 * n}\t1\t1\t-1\t{100 * n}"
+        for n in range(1, 5)
+    ]
+    (tmp_path / "a.trace").write_text("\n".join(jobs) + "\n")
+    row = f"('{KIND}', 1)"
+    table = {"v100": {row: {"null": 4.0}}, "k80": {row: {"null": 1.0}}}
+    (tmp_path / "t.json").write_text(json.dumps(table))
+    return [
+        "--workload",
+        str(tmp_path / "a.trace"),
+        "--throughputs",
+        str(tmp_path / "t.json"),
+        "--cluster",
+        "v100=1,k80=2",
+    ]
+
+
+def called(arguments: list[str]) -> Result:
+    return CliRunner().invoke(simulate, arguments, catch_exceptions=False)
+
+
+def test_json_holds_what_was_promised(files: list[str]) -> None:
+    result = called([*files, "--policies", "max_min_fairness,fifo", "--json"])
+    document = json.loads(result.stdout)
+    assert document["schema"] == "cloudgavel/simulation"
+    assert [each["policy"] for each in document["results"]] == ["max_min_fairness", "fifo"]
+    for each in document["results"]:
+        assert set(each) >= PROMISED
+        assert each["jobs_completed"] == 4
+
+
+def test_the_table_and_the_csv_agree_with_the_json(files: list[str]) -> None:
+    text = called([*files, "--policies", "fifo"]).stdout
+    assert "fifo" in text and "4/4" in text
+    rows = list(
+        csv.DictReader(
+            io.StringIO(called([*files, "--policies", "fifo", "--output", "csv"]).stdout)
+        )
+    )
+    document = json.loads(called([*files, "--policies", "fifo", "--json"]).stdout)
+    assert float(rows[0]["avg_jct_s"]) == document["results"][0]["avg_jct_s"]
+
+
+def test_the_report_is_written(files: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    called([*files, "--policies", "fifo,isolated", "--report", str(page)])
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_generated_workloads_need_no_file(files: list[str]) -> None:
+    without = [part for part in files if "a.trace" not in part and part != "--workload"]
+    more = ["--jobs", "3", "--seeds", "2", "--policies", "fifo", "--json"]
+    document = json.loads(called([*without, *more]).stdout)
+    assert [each["seed"] for each in document["results"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--policies", "fiffo"], "no policy `fiffo`"),
+        (["--policies", ","], "names none"),
+        (["--measured", "9-3"], "expected first-last"),
+        (["--measured", "0-4"], "the last one is 3"),
+        (["--columns", "nonsense"], "expected field=column"),
+        (["--prices", "h100=3"], "which --cluster does not"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(
+    files: list[str], extra: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        called([*files, *extra])
+
+
+def test_a_type_without_throughputs_is_refused(files: list[str]) -> None:
+    with pytest.raises(UsageError, match="no throughput is known for `h100`"):
+        called([*files[:-1], "h100=4"])
+
+
+def test_spot_is_still_a_subcommand() -> None:
+    assert "TRACE" in called(["spot", "--help"]).stdout
