@@ -84,12 +84,15 @@ class LinearAnswer:
 
 
 def solve_linear(
-    program: LinearProgram, *, formulation: Formulation = Formulation.DIRECT
+    program: LinearProgram,
+    *,
+    formulation: Formulation = Formulation.DIRECT,
+    is_small_and_scaled: bool = False,
 ) -> LinearAnswer:
-    """Solve a continuous linear program once."""
+    """Solve a continuous linear program once (``is_small_and_scaled``: see ``WarmModel``)."""
     if formulation is Formulation.CVXPY:
         return _solve_linear_in_cvxpy(program)
-    answer = WarmModel(program).solve()
+    answer = WarmModel(program, is_small_and_scaled=is_small_and_scaled).solve()
     if answer.status is SolveStatus.FAILED:
         return _solve_linear_in_cvxpy(program, solver="CLARABEL")
     return answer
@@ -282,14 +285,21 @@ class WarmModel:
     The only mutable object of the policies; it lives inside one ``allocate`` call.
     """
 
-    def __init__(self, program: LinearProgram) -> None:
+    def __init__(self, program: LinearProgram, *, is_small_and_scaled: bool = False) -> None:
+        """Hand the program over; presolve and scaling are left out where they cost more than the
+        solve (some hundred columns, coefficients near 1).
+        """
         self._column_count = int(program.cost.size)
         self._empty_answer = None if self._column_count else _answer_without_columns(program)
         self._refused = ""
+        plain: dict[str, bool | int | float | str] = {}
+        if is_small_and_scaled:
+            plain = {"presolve": "off", "simplex_scale_strategy": 0}
         try:
             self._highs = _loaded_highs(
                 program,
-                {
+                plain
+                | {
                     "solver": "simplex",
                     "primal_feasibility_tolerance": FEASIBILITY_TOLERANCE,
                     "dual_feasibility_tolerance": FEASIBILITY_TOLERANCE,

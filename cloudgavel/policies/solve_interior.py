@@ -31,7 +31,7 @@ def solve_share_program(program: LinearProgram, *, centred: bool = False) -> Lin
     ``centred``: the interior point's answer is wanted, whatever the size.
     """
     if not centred and program.cost.size <= SIMPLEX_COLUMN_LIMIT:
-        return solve_linear(program)
+        return solve_linear(program, is_small_and_scaled=True)
     answer = solve_interior(program)
     return answer if answer.is_usable else solve_linear(program)
 

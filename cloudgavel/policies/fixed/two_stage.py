@@ -18,7 +18,7 @@ from cloudgavel.policies.fixed.share_program import (
     share_program,
 )
 from cloudgavel.policies.problem import FloatArray
-from cloudgavel.policies.solve import WarmModel
+from cloudgavel.policies.solve import ITERATION_LIMIT, WarmModel
 from cloudgavel.policies.solve_interior import SIMPLEX_COLUMN_LIMIT
 
 
@@ -41,7 +41,7 @@ def solve_level_then_gain(
     if columns.count + 1 > SIMPLEX_COLUMN_LIMIT or not columns.count:
         return None
     built, rows = program.build(columns)
-    model = WarmModel(built)
+    model = WarmModel(built, is_small_and_scaled=True)
     answer = model.solve()
     first = read_back(cluster, program, columns, answer, rows, 1)
     if not first.is_usable or answer.values is None or is_enough(first):
@@ -53,5 +53,5 @@ def solve_level_then_gain(
         np.array([columns.count], dtype=np.int64), np.array([level]), np.array([level])
     )
     model.set_cost(np.append(-columns.gain(worth / most), 0.0))
-    second = read_back(cluster, program, columns, model.solve(), rows, 1)
+    second = read_back(cluster, program, columns, model.improve(ITERATION_LIMIT), rows, 1)
     return first, second if second.is_usable else None
