@@ -40,10 +40,15 @@ def run_document(state: RunState, *, notes: tuple[str, ...] = ()) -> RunDocument
 
 
 def relaxed(state: RunState) -> tuple[Relaxed, ...]:
-    """Return the promises released so far."""
+    """Return the promises released so far, without the deadlines that were kept all the same."""
+
+    def kept(name: str) -> bool:
+        return name in state.jobs and deadline_met(state.jobs[name], state) is True
+
     return tuple(
         Relaxed(job=p.job, promise=p.promise, by_s=p.by_s, by_usd=p.by_usd, reason=p.reason)
         for p in state.released
+        if not (p.promise == "deadline" and kept(p.job))
     )
 
 

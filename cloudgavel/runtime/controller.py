@@ -71,6 +71,16 @@ def run_controller(
         database.close()
 
 
+def require_rentable(run: RunSpec) -> None:
+    """Refuse with ``UsageError`` a run on clouds that this controller cannot rent from."""
+    if run.clouds:
+        names = ", ".join(cloud.provider for cloud in run.clouds)
+        raise UsageError(
+            f"this version cannot rent from {names} yet; nothing was started",
+            hints=["leave `clouds` out to rehearse the run on this machine"],
+        )
+
+
 def _control(
     directory: RunDirectory,
     database: Database,
@@ -82,12 +92,7 @@ def _control(
     from cloudgavel.policies.registry import policy_named
     from cloudgavel.providers.local.world import RehearsalWorld
 
-    if run.clouds:
-        names = ", ".join(cloud.provider for cloud in run.clouds)
-        raise UsageError(
-            f"this version cannot rent from {names} yet",
-            hints=["leave `clouds` out to rehearse the run on this machine"],
-        )
+    require_rentable(run)
     store_url = directory.store_url(run.store)
     world = RehearsalWorld.open(
         directory.rehearsal_path,

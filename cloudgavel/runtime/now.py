@@ -10,7 +10,7 @@ from cloudgavel.mechanism.plan import Forecast
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.runtime.account import deadline_met, relaxed
 from cloudgavel.runtime.cluster_state import deadline_at_s
-from cloudgavel.runtime.story import tell
+from cloudgavel.runtime.story import tell, why
 from cloudgavel.store.events import Event
 from cloudgavel.store.records import InstanceRecord, JobRecord, RunState
 
@@ -117,7 +117,10 @@ def _reason(name: str, job: JobRecord, state: RunState) -> str | None:
         for action in state.plan.actions:
             if isinstance(action, Wait) and action.job == name:
                 return action.reason
-    return job.reason
+    if job.reason is None:
+        return None
+    members = job.current.instance_ids if job.current is not None else ()
+    return why(job.reason, job.move_to or members, state)
 
 
 def _fleet(state: RunState, now_s: float) -> tuple[StatusFleetLine, ...]:

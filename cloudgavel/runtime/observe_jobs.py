@@ -181,7 +181,10 @@ def _failure(
     )
     if not retry:
         tries = job.failures + 1
-        how = "could not start" if report.exit_code is None else f"exit code {report.exit_code}"
+        how = f"exit code {report.exit_code}"
+        if report.exit_code is None:
+            ran = attempt.restored_step is not None or report.step > report.restored_step
+            how = report.error if ran and report.error is not None else "could not start"
         yield ev.JobFailed(
             at_s=at_s,
             job=name,

@@ -1,8 +1,13 @@
 """Events in a person's words, for the live view and the plain log."""
 
+from collections.abc import Sequence
+
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.store import events as ev
 from cloudgavel.store.records import RunState
+
+RENTED_FOR_IT = "it was rented for it"
+"""The mechanism's reason for putting a job on its own machines: says nothing to a person."""
 
 
 def tell(event: ev.Event, state: RunState) -> tuple[str, str] | None:
@@ -49,10 +54,11 @@ def _tell_job(event: ev.Event, state: RunState) -> tuple[str, str] | None:
         count = len(event.instance_ids)
         where = place(offer) if count == 1 else f"{count} x {place(offer)}"
         again = "" if event.attempt == 1 else f", attempt {event.attempt}"
-        return event.job, f"started on {where}{again}: {event.reason}"
+        reason = why(event.reason, event.instance_ids, state)
+        return event.job, f"started on {where}{again}: {reason}"
     if isinstance(event, ev.StopAsked):
         what = "moves" if event.to_instance_ids else "saves and stops"
-        return event.job, f"{what}: {event.reason}"
+        return event.job, f"{what}: {why(event.reason, event.to_instance_ids, state)}"
     if isinstance(event, ev.CheckpointSaved):
         return event.job, f"saved at step {event.step:,}"
     if isinstance(event, ev.SaveFailed):
@@ -60,13 +66,17 @@ def _tell_job(event: ev.Event, state: RunState) -> tuple[str, str] | None:
             return event.job, "checkpoints can be written again"
         return event.job, f"its checkpoint could not be written, it is not moved: {event.error}"
     if isinstance(event, ev.AttemptStopped):
-        why = "before its machine is taken" if event.interrupted else "on order"
-        return event.job, f"stopped at step {event.step:,} {why}"
+        how = "before its machine is taken" if event.interrupted else "on order"
+        return event.job, f"stopped at step {event.step:,} {how}"
     if isinstance(event, ev.AttemptLost):
         return event.job, f"lost its machine at step {event.step:,} ({event.cause})"
     if isinstance(event, ev.AttemptFailed):
-        how = "could not run" if event.exit_code is None else f"exit code {event.exit_code}"
-        return event.job, f"{how} at step {event.step:,}" + (", retried" if event.retry else "")
+        if event.exit_code is not None:
+            how = f"exit code {event.exit_code} at step {event.step:,}"
+        else:
+            last = f": {event.last_lines[-1]}" if event.last_lines else ""
+            how = f"given up at step {event.step:,}{last}"
+        return event.job, how + (", retried" if event.retry else "")
     if isinstance(event, ev.JobFinished):
         return event.job, f"finished, {event.step:,} steps"
     if isinstance(event, ev.JobFailed):
@@ -100,6 +110,16 @@ def _intended(token: str, state: RunState) -> tuple[str, ...]:
     instance_id = state.instance_of_token.get(token)
     record = state.instances.get(instance_id) if instance_id is not None else None
     return record.launched_for if record is not None else ()
+
+
+def why(reason: str, instance_ids: Sequence[str], state: RunState) -> str:
+    """Return why a job comes to machines; of those rented for it, why they were rented."""
+    if reason == RENTED_FOR_IT:
+        for instance_id in instance_ids:
+            record = state.instances.get(instance_id)
+            if record is not None and record.launch_reason:
+                return record.launch_reason
+    return reason
 
 
 def _age_s(instance_id: str, event: ev.Event, state: RunState) -> float:

@@ -125,6 +125,7 @@ def _launch_succeeded(state: RunState, event: ev.LaunchSucceeded) -> RunState:
         expected_ready_at_s=event.expected_ready_at_s,
         for_jobs=intent.for_jobs,
         launched_for=intent.for_jobs,
+        launch_reason=intent.reason,
         terminate_asked_at_s=event.at_s if intent.terminate_asked else None,
         accrued_until_s=event.launched_at_s,
     )

@@ -136,6 +136,8 @@ class InstanceRecord:
     """Launched for these, not placed on it yet."""
     launched_for: tuple[str, ...] = ()
     """Launched for these, for good."""
+    launch_reason: str = ""
+    """Why it was rented."""
     terminate_asked_at_s: float | None = None
     terminate_reason: str | None = None
     ended_at_s: float | None = None

@@ -119,9 +119,11 @@ def _begin(
         limit = flag_usd if flag_usd is not None else before.budget_usd
         spec = with_policy(spec, policy)
         require_startable(spec)
+        _require_controllable(spec)
     else:
         spec = with_policy(load_run(file), policy)
         require_startable(spec)
+        _require_controllable(spec)
         limit = flag_usd if flag_usd is not None else spec.budget_usd
         if limit is None:
             raise UsageError(
@@ -146,6 +148,32 @@ def _begin(
     if begun.put_aside is not None:
         note(f"an earlier run of this name is kept in {begun.put_aside}")
     return begun
+
+
+def _require_controllable(spec: "RunSpec") -> None:
+    """Refuse here what would end the controller at once: its clouds, its store, its market."""
+    from cloudgavel.cli.commands.check import check_store
+    from cloudgavel.documents.check import CheckStatus
+    from cloudgavel.errors import UsageError
+    from cloudgavel.objects.open import open_store
+    from cloudgavel.pricing.bundled import bundled_catalog
+    from cloudgavel.runtime.assemble import rehearsal_offers
+    from cloudgavel.runtime.controller import require_rentable
+
+    require_rentable(spec)
+    rehearsal_offers(spec, bundled_catalog())
+    # Without a store of its own the run keeps its objects beside its log.
+    lines = check_store(open_store(spec.store)) if spec.store is not None else []
+    for line in lines:
+        if line.status is CheckStatus.FAILED:
+            raise UsageError(
+                "the store of this run cannot be used; nothing was started",
+                facts=[("store", str(spec.store)), ("it said", line.detail)],
+                hints=[
+                    *([line.hint] if line.hint is not None else []),
+                    "try it alone: cloudgavel check --store URL",
+                ],
+            )
 
 
 def _checked_plan(

@@ -1,12 +1,14 @@
 """Documents say what the log says, and nothing that it does not."""
 
 import json
+from dataclasses import replace
 
 from cloudgavel.documents.encode import as_json
 from cloudgavel.runtime.account import run_document
 from cloudgavel.runtime.now import status_document
-from cloudgavel.runtime.story import tell
+from cloudgavel.runtime.story import RENTED_FOR_IT, tell
 from cloudgavel.store import events as ev
+from cloudgavel.store.fold import fold
 from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
 from tests.unit.store.test_events import one_of_each
 
@@ -127,3 +129,37 @@ def test_every_kind_of_event_can_be_told() -> None:
             continue
         words = tell(event, state)
         assert words is None or all(words)
+
+
+def test_a_deadline_that_was_kept_after_all_is_not_told_as_released() -> None:
+    stage = a_finished_stage()
+    state = stage.loop.state
+    events = [
+        ev.PromiseReleased(at_s=START_S, job=job, promise="deadline", by_s=None, by_usd=1.0,
+                           reason="too dear")
+        for job in ("kept", "missed")
+    ]  # fmt: skip
+    document = run_document(fold(events, state))
+    assert [promise.job for promise in document.relaxed] == ["missed"]
+
+
+def test_a_start_on_a_machine_of_its_own_tells_why_that_was_rented() -> None:
+    stage = a_finished_stage()
+    state = stage.loop.state
+    job = state.jobs["kept"]
+    (record,) = (state.instances[i] for i in job.attempts[0].instance_ids)
+    assert record.launch_reason == "script"
+    start = next(
+        event
+        for _, event in stage.log.read()
+        if isinstance(event, ev.AttemptStarted) and event.job == "kept"
+    )
+    other = state.jobs["missed"].attempts[0].instance_ids
+    for event in (
+        replace(start, reason=RENTED_FOR_IT),
+        ev.StopAsked(at_s=START_S, job="kept", to_instance_ids=other, reason=RENTED_FOR_IT),
+    ):
+        told = tell(event, state)
+        assert told is not None and told[1].endswith(": script")
+    told = tell(replace(start, reason="cheapest now"), state)
+    assert told is not None and told[1].endswith(": cheapest now")

@@ -518,3 +518,14 @@ def test_a_run_in_which_nothing_can_ever_be_rented_is_stopped_with_its_reasons()
     # Rounds before the job arrives are not counted.
     assert end.at_s - START_S >= 7200.0 + 239 * 360.0
     assert stage.loop.state.jobs["a"].active
+
+
+def test_a_job_that_ran_and_then_hung_is_not_told_as_one_that_could_not_start() -> None:
+    stage = Stage(a_run(a_job("a", steps=900, retries=0)), [an_offer()])
+    failure = Failure(after_step=50, exit_code=None, error="no progress for 120 s of real time")
+    while ("a", 1) not in stage.world.channel.attempts():
+        stage.driver.advance()
+    stage.world.channel.learn_failure(("a", 1), failure)
+    stage.run_to_end()
+    (failed,) = found(stage, ev.JobFailed)
+    assert failed.reason == "no progress for 120 s of real time, attempt 1 of 1"
