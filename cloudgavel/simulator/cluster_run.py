@@ -115,8 +115,8 @@ def run_cluster(
 ) -> ClusterRun:
     """Run every job of a workload to its end under one policy; deterministic.
 
-    ``timer`` (seconds) is read around decisions that ask the policy only. Jobs that no type can run are not waited
-    for: their ``finished_s`` is ``None``.
+    ``timer`` (seconds) is read around decisions that ask the policy only. Jobs that no type can run
+    are not waited for: their ``finished_s`` is ``None``.
     """
     return _Run(workload, table, types, policy, settings, timer).to_the_end()
 

@@ -23,6 +23,7 @@ from cloudgavel.documents.simulation import (
     SimulationDocument,
     SimulationResult,
 )
+from cloudgavel.errors import UsageError
 from cloudgavel.mechanism.fixed_cluster.cluster import AcceleratorType
 from cloudgavel.policies.registry import policy_named
 from cloudgavel.simulator.cluster_run import ClusterRunSettings, run_cluster
@@ -71,7 +72,8 @@ def compare(
 ) -> tuple[SimulationResult, ...]:
     """Simulate every pair; ``done(finished, all)`` is told after each.
 
-    ``parallel``: ``local`` (joblib's processes) or another joblib backend by name (``ray``).
+    ``parallel``: ``local`` (joblib's processes) or ``ray`` (an existing Ray cluster).
+    Raises ``UsageError`` when Ray is asked for and not installed.
     """
     pairs = comparison.pairs()
     found: dict[int, SimulationResult] = {}
@@ -136,11 +138,26 @@ def _computed(
         return
     import joblib
 
-    backend = {"local": "loky"}.get(parallel, parallel)
+    backend = "loky"
+    if parallel == "ray":
+        _register_ray()
+        backend = "ray"
     with joblib.parallel_config(backend=backend, n_jobs=workers):
         yield from joblib.Parallel(return_as="generator_unordered")(
             joblib.delayed(_numbered)(comparison, number, *pairs[number]) for number in missing
         )
+
+
+def _register_ray() -> None:
+    """Make joblib know Ray, which joins the cluster that ``RAY_ADDRESS`` names, or starts one."""
+    try:
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise UsageError(
+            "--parallel ray needs the package `ray`",
+            hints=["install it with `pip install 'cloudgavel[ray]'`, or use --parallel local"],
+        ) from error
+    register_ray()
 
 
 def document_of(

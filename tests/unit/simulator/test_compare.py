@@ -1,11 +1,13 @@
 """Comparisons: the same whatever computes them, resumable, with paired differences."""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
 
 from cloudgavel.documents.simulation import SimulationResult
+from cloudgavel.errors import UsageError
 from cloudgavel.simulator import compare as module
 from cloudgavel.simulator.cluster_run import ClusterRunSettings
 from cloudgavel.simulator.compare import Comparison, compare, document_of, interval_of
@@ -94,3 +96,9 @@ def test_csv_has_a_row_for_each_result() -> None:
     rows = document.csv_rows()
     assert rows[0][0] == "policy" and len(rows) == 7
     assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_ray_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="needs the package `ray`"):
+        compare(a_comparison(), parallel="ray")
