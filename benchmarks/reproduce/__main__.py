@@ -112,7 +112,7 @@ def load_curve(bench: Bench) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     seeds = 1 if bench.quick else 3
     count = 300 if bench.quick else 1_000
-    for several, rates in ((False, (3.0, 4.5, 5.5)), (True, (1.5, 2.2, 2.8))):
+    for several, rates in ((False, (4.5, 5.5, 7.0)), (True, (2.2, 2.8, 3.4))):
         for rate in rates:
             ours: dict[str, list[float]] = {}
             for seed in range(seeds):
