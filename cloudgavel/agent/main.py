@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cloudgavel.agent.environment import prepare_scratch
 from cloudgavel.agent.job import JobAttempt, Surroundings
-from cloudgavel.agent.process import become_subreaper, end_leftovers
+from cloudgavel.agent.process import become_subreaper, end_descendants, end_leftovers
 from cloudgavel.agent.signalled import attempt_for
 from cloudgavel.agent.watchdog import Watchdog
 from cloudgavel.errors import CloudgavelError
@@ -305,7 +305,10 @@ def serve(settings: AgentSettings) -> None:
     for woken_by in (signal.SIGUSR1, signal.SIGCHLD):
         signal.signal(woken_by, lambda _number, _frame: None)
     signal.set_wakeup_fd(agent.wakeup_descriptor, warn_on_full_buffer=False)
-    agent.run()
+    try:
+        agent.run()
+    finally:
+        end_descendants()
 
 
 def _essence(report: Report) -> tuple[object, ...]:

@@ -4,11 +4,23 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cloudgavel.process_tree import Family, descendants, process_table, writers_below
+
 ATTEMPT_VARIABLE = "CLOUDGAVEL_ATTEMPT_DIR"
 """Marks every process of an attempt, also those that leave its process group."""
+
+_PASSES = 3
+"""Looks at the process table: what was started while its parent ended is seen at the second."""
+
+_running: set[int] = set()
+"""Leaders of groups that were not ended yet."""
+_starting = threading.Lock()
+_adopting = False
+"""Whether orphans are handed to this process, and all its children are jobs'."""
 
 
 class ProcessGroup:
@@ -19,7 +31,7 @@ class ProcessGroup:
     """
 
     def __init__(self, command: str, *, cwd: Path, env: Mapping[str, str], log_path: Path) -> None:
-        with log_path.open("ab") as log:
+        with log_path.open("ab") as log, _starting:
             self._leader = subprocess.Popen(
                 ["/bin/sh", "-c", command],
                 cwd=cwd,
@@ -29,7 +41,9 @@ class ProcessGroup:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.pid = self._leader.pid
+            self.pid = self._leader.pid
+            _running.add(self.pid)
+        self._family = Family()
         self._attempt_dir = env.get(ATTEMPT_VARIABLE)
         self._stopped = False
 
@@ -53,6 +67,9 @@ class ProcessGroup:
 
     def signal(self, number: int) -> None:
         """Signal the whole group; a group that is gone is fine."""
+        if number == signal.SIGTERM:
+            # Whoever outlives its parent is known afterwards all the same.
+            self._family.living(process_table(), self._roots())
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -79,12 +96,37 @@ class ProcessGroup:
         self.resume()
 
     def kill_all(self) -> None:
-        """SIGKILL the group and every descendant that left it; then reap what fell to us."""
-        self.signal(signal.SIGKILL)
-        if self._attempt_dir is not None:
-            for pid in processes_with(ATTEMPT_VARIABLE, self._attempt_dir):
+        """SIGKILL the group and every descendant that left it; then reap what fell to us.
+
+        Also one that left the group, its session and its environment behind: found by descent, or
+        by output that goes into the attempt's directory.
+        """
+        for _ in range(_PASSES):
+            # Who descends from whom is to be seen before the parents end.
+            with _starting:
+                table = process_table()
+                others = [pid for pid in _running if pid in table and not table[pid].gone]
+            alone = all(pid == self.pid for pid in others)
+            roots = self._roots()
+            if self._attempt_dir is not None:
+                roots |= set(processes_with(ATTEMPT_VARIABLE, self._attempt_dir))
+                roots |= writers_below(table, Path(self._attempt_dir)) - {os.getpid()}
+            if _adopting and alone:
+                # Nothing else runs here: whoever was handed to us was this job's.
+                roots |= descendants(table, [os.getpid()])
+            members = self._family.living(table, roots)
+            self.signal(signal.SIGKILL)
+            for pid in members | (roots - {self.pid}):
                 _kill(pid)
-        self._reap_group()
+            self._reap_group()
+            if not members:
+                break
+        if self._leader.poll() is not None:
+            _running.discard(self.pid)
+
+    def _roots(self) -> set[int]:
+        """The leader, for as long as the number is surely its own."""
+        return {self.pid} if self._leader.returncode is None else set()
 
     def _reap_group(self) -> None:
         """Collect orphans of the group that were handed to this process (a subreaper)."""
@@ -114,22 +156,38 @@ def processes_with(variable: str, prefix: str) -> Iterator[int]:
 
 def end_leftovers(scratch: Path) -> int:
     """SIGKILL every job process that an earlier agent of this scratch left; return how many."""
-    count = 0
-    for pid in processes_with(ATTEMPT_VARIABLE, f"{scratch}/"):
+    table = process_table()
+    roots = set(processes_with(ATTEMPT_VARIABLE, f"{scratch}/"))
+    roots |= writers_below(table, scratch / "jobs") - {os.getpid()}
+    found = Family().living(table, roots) | roots
+    for pid in found:
         _kill(pid)
-        count += 1
-    return count
+    return len(found)
+
+
+def end_descendants() -> None:
+    """SIGKILL everything that this process, a subreaper, started or was handed."""
+    family = Family()
+    for _ in range(_PASSES):
+        table = process_table()
+        found = family.living(table, descendants(table, [os.getpid()]))
+        for pid in found:
+            _kill(pid)
+        if not found:
+            return
 
 
 def become_subreaper() -> None:
     """Have orphaned grandchildren handed to this process (Linux), so that none is left behind."""
+    global _adopting
     try:
         import ctypes
 
         pr_set_child_subreaper = 36
-        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+        done = ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
     except (ImportError, OSError, AttributeError):
         return
+    _adopting = done == 0
 
 
 def _kill(pid: int) -> None:

@@ -23,6 +23,7 @@ OURS = (
     "errors.py",
     "units.py",
     "clock.py",
+    "process_tree.py",
     "agent",
     "messages",
     "objects",

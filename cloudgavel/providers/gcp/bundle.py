@@ -21,6 +21,7 @@ PARTS = (
     "errors.py",
     "units.py",
     "clock.py",
+    "process_tree.py",
     "agent",
     "messages",
     "objects",

@@ -1,7 +1,8 @@
 """Which processes belong to a rehearsed machine, found without having been told their ids.
 
 An agent is known by its scratch directory, the last word of its command line; its jobs' processes
-by the variable that agents put into their environment. So a restarted controller finds them all.
+by the variable that agents put into their environment, by descent, and by where their output goes.
+So a restarted controller finds them all.
 """
 
 import contextlib
@@ -11,6 +12,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from cloudgavel.process_tree import Family, process_table, writers_below
 
 # Agents mark every process of a job with it; its value is a directory below the scratch directory.
 _ATTEMPT_VARIABLE = "CLOUDGAVEL_ATTEMPT_DIR"
@@ -60,12 +63,18 @@ def is_agent_of(pid: int, scratch: Path) -> bool:
 
 
 def job_processes_of(scratch: Path) -> list[int]:
-    """Return the pids of all processes of jobs that agents of this scratch directory started."""
+    """Return the pids of all processes of jobs that agents of this scratch directory started.
+
+    Known by the mark in their environment, or by output that goes to a job's log.
+    """
     mark = f"{_ATTEMPT_VARIABLE}={scratch}/".encode()
     if _PROC.is_dir():
-        return _in_proc(
+        marked = _in_proc(
             "environ", lambda text: any(item.startswith(mark) for item in text.split(b"\0"))
         )
+        table = process_table()
+        writers = writers_below(table, scratch / "jobs") - {os.getpid()}
+        return sorted({*marked, *(pid for pid in writers if not table[pid].gone)})
     return _in_ps(("-A", "-E", "-ww", "-o", "pid=,command="), lambda line: mark in line)
 
 
@@ -76,9 +85,13 @@ def end_processes_of(scratch: Path, child: "subprocess.Popen[bytes] | None" = No
     where something cannot be killed.
     """
     give_up_at_s = time.monotonic() + _GONE_WITHIN_S
+    family = Family()
     while True:
+        # Whoever descends from them is remembered before its parents end.
+        agents, jobs = agents_of(scratch), job_processes_of(scratch)
+        below = family.living(process_table(), [*agents, *jobs])
         # Agents first: nothing new is started once they are gone.
-        found = agents_of(scratch) or job_processes_of(scratch)
+        found = agents or sorted({*jobs, *below})
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

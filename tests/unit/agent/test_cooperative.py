@@ -6,6 +6,8 @@ import signal
 import time
 from dataclasses import replace
 
+import pytest
+
 from cloudgavel.messages import layout
 from cloudgavel.messages.orders import Verb
 from cloudgavel.messages.report import ProcessState
@@ -218,6 +220,22 @@ def test_nothing_of_a_job_survives_its_end(rig: Rig) -> None:
     rig.wait_paused(5)
     pid = int((rig.scratch / "jobs/job/attempt-000001/work/stray").read_text())
     rig.order(an_order(rig, command=command, run_to_step=5, verb=Verb.STOP))
+    rig.wait_job(lambda job: job.state is ProcessState.STOPPED)
+    deadline = time.monotonic() + PATIENCE_S
+    while is_running(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("last", ["python counter.py 1000; wait", "exec python counter.py 1000"])
+def test_nor_does_one_that_left_its_session_and_its_environment(rig: Rig, last: str) -> None:
+    stray = "env -i setsid sh -c 'trap \"\" TERM; echo $$ > stray; sleep 300' > /dev/null 2>&1"
+    command = f"{stray} & while [ ! -s stray ]; do sleep 0.01; done; {last}"
+    rig.start()
+    rig.order(an_order(rig, command=command, run_to_step=5))
+    rig.wait_paused(5)
+    pid = int((rig.scratch / "jobs/job/attempt-000001/work/stray").read_text())
+    rig.order(an_order(rig, command=command, run_to_step=5, verb=Verb.STOP, save_before_stop=False))
     rig.wait_job(lambda job: job.state is ProcessState.STOPPED)
     deadline = time.monotonic() + PATIENCE_S
     while is_running(pid):
