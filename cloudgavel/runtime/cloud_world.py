@@ -31,6 +31,40 @@ class CloudWorld:
     secrets: Mapping[str, str]
 
 
+def check_clouds(run: RunSpec, *, catalog: Catalog, environment: Mapping[str, str]) -> None:
+    """Refuse with ``UsageError`` a run whose machines could not work as it is written.
+
+    Each cloud's machines must reach the run's store, Google's need a project, regions must be
+    known. Nothing is asked of a cloud.
+    """
+    for cloud in run.clouds:
+        store_url = run.store or "none"
+        if cloud.provider == "aws":
+            from cloudgavel.providers.aws.assembly import aws_settings
+            from cloudgavel.providers.aws.settings import AgentSource as AwsAgent
+
+            aws_settings(
+                cloud,
+                catalog=catalog,
+                store_url=store_url,
+                agent=AwsAgent(url="", sha256=""),
+                environment=environment,
+            )
+        elif cloud.provider == "gcp":
+            from cloudgavel.providers.gcp.assembly import gcp_settings
+            from cloudgavel.providers.gcp.settings import AgentSource as GcpAgent
+
+            gcp_settings(
+                cloud,
+                catalog=catalog,
+                store_url=store_url,
+                agent=GcpAgent(url="", sha256=""),
+                environment=environment,
+            )
+        else:
+            raise UsageError(f"`{cloud.provider}` cannot be rented from")
+
+
 class PackedWorkdirs:
     """Implements ``AgentChannel``: orders name the packed code instead of this machine's paths."""
 

@@ -14,7 +14,9 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cloudgavel.errors import CloudgavelError, ExitCode, UsageError
 from cloudgavel.jobs.spec import RunSpec
@@ -22,6 +24,7 @@ from cloudgavel.objects.open import open_store
 from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
 from cloudgavel.runtime.begin import controller_is_alive
+from cloudgavel.runtime.cloud_world import POOL_SIZE
 from cloudgavel.runtime.directory import RunDirectory
 from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
 from cloudgavel.runtime.heartbeat import Heartbeat
@@ -34,17 +37,24 @@ from cloudgavel.store.database import Database
 from cloudgavel.store.fold import fold
 from cloudgavel.store.records import RunState
 
+if TYPE_CHECKING:
+    from cloudgavel.providers.local.world import RehearsalWorld
+
 START_WITHIN_S = 60.0
 _AGENT_LEASE_S = 120.0
 """Real seconds that agents of a rehearsal wait for a controller before they save and end."""
 
 
 def run_controller(
-    directory: RunDirectory, *, environment: Mapping[str, str] | None = None
+    directory: RunDirectory,
+    *,
+    environment: Mapping[str, str] | None = None,
+    clients: Mapping[str, Any] | None = None,
 ) -> RunState:
     """Control the run in this process until it ends or SIGTERM comes; returns what is known then.
 
-    ``environment``: for agents of a rehearsal; ``None`` = this process's. Raises
+    ``environment``: of a rehearsal's agents, and the clouds' settings and secrets; ``None`` = this
+    process's. ``clients`` by cloud replace those of the environment (mocked clouds). Raises
     ``ControllerActiveError`` when another controller is alive.
     """
     clock = RealClock()
@@ -60,7 +70,7 @@ def run_controller(
         database.append(
             [ev.ControllerStarted(at_s=state.at_s, holder=holder, pid=os.getpid(), host=host)]
         )
-        state, ended = _control(directory, database, state, state.spec, clock, environment)
+        state, ended = _control(directory, database, state, state.spec, clock, environment, clients)
         if not ended:
             database.append(
                 [ev.ControllerEnded(at_s=state.at_s, holder=holder, reason="told to leave")]
@@ -72,13 +82,15 @@ def run_controller(
 
 
 def require_rentable(run: RunSpec) -> None:
-    """Refuse with ``UsageError`` a run on clouds that this controller cannot rent from."""
-    if run.clouds:
-        names = ", ".join(cloud.provider for cloud in run.clouds)
+    """Refuse with ``UsageError`` a run whose machines on clouds could not work as it is written."""
+    from cloudgavel.runtime.cloud_world import check_clouds
+
+    try:
+        check_clouds(run, catalog=bundled_catalog(), environment={})
+    except UsageError as error:
         raise UsageError(
-            f"this version cannot rent from {names} yet; nothing was started",
-            hints=["leave `clouds` out to rehearse the run on this machine"],
-        )
+            f"{error.message}; nothing was started", facts=error.facts, hints=error.hints
+        ) from error
 
 
 def _control(
@@ -88,12 +100,66 @@ def _control(
     run: RunSpec,
     clock: RealClock,
     environment: Mapping[str, str] | None,
+    clients: Mapping[str, Any] | None,
 ) -> tuple[RunState, bool]:
+    store_url = directory.store_url(run.store)
+    if run.clouds:
+        with ThreadPoolExecutor(POOL_SIZE) as pool:
+            loop = _rented(database, run, store_url, clock, environment, clients, pool)
+            return _drive(database, loop, store_url, clock, None)
+    world, loop = _rehearsed(directory, database, state, run, store_url, clock, environment)
+    return _drive(database, loop, store_url, clock, world)
+
+
+def _rented(
+    database: Database,
+    run: RunSpec,
+    store_url: str,
+    clock: RealClock,
+    environment: Mapping[str, str] | None,
+    clients: Mapping[str, Any] | None,
+    pool: Executor,
+) -> Loop:
+    """Return the loop of a run on clouds, in real time."""
+    from cloudgavel.policies.registry import policy_named
+    from cloudgavel.runtime.cloud_world import open_clouds
+
+    require_rentable(run)
+    # A controller is a process of its own: what it was started with is its environment.
+    given = os.environ if environment is None else environment  # noqa: TID251
+    world = open_clouds(
+        run,
+        store=open_store(store_url),
+        catalog=bundled_catalog(),
+        environment=given,
+        now_s=clock.now_s,
+        clients=clients,
+    )
+    return Loop(
+        Surroundings(
+            log=database,
+            provider=world.provider,
+            channel=world.channel,
+            decide=bind_policy(policy_named(run.policy)),
+            settings=LoopSettings(secrets=world.secrets),
+            pool=pool,
+        )
+    )
+
+
+def _rehearsed(
+    directory: RunDirectory,
+    database: Database,
+    state: RunState,
+    run: RunSpec,
+    store_url: str,
+    clock: RealClock,
+    environment: Mapping[str, str] | None,
+) -> "tuple[RehearsalWorld, Loop]":
+    """Return the world of a rehearsal, in virtual time, and its loop."""
     from cloudgavel.policies.registry import policy_named
     from cloudgavel.providers.local.world import RehearsalWorld
 
-    require_rentable(run)
-    store_url = directory.store_url(run.store)
     world = RehearsalWorld.open(
         directory.rehearsal_path,
         run_id=state.run_id,
@@ -115,6 +181,17 @@ def _control(
             paced=True,
         )
     )
+    return world, loop
+
+
+def _drive(
+    database: Database,
+    loop: Loop,
+    store_url: str,
+    clock: RealClock,
+    world: "RehearsalWorld | None",
+) -> tuple[RunState, bool]:
+    """Step the loop until the run ends or a signal comes; ``world`` owns time in a rehearsal."""
     heartbeat = Heartbeat(
         clock=clock, database=database, store=open_store(store_url), note=_tell_note
     )
@@ -132,7 +209,7 @@ def _control(
         heartbeat=heartbeat,
         before_step=take_requests,
         after_step=lambda: _tell_notes(loop),
-        virtual=VirtualDriver(loop, world),
+        virtual=None if world is None else VirtualDriver(loop, world),
         pace=world,
     )
     before = {
