@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from cloudgavel.mechanism import reasons
-from cloudgavel.mechanism.change_over import stop_s
+from cloudgavel.mechanism.change_over import restore_s, save_s, stop_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.guards.claims import ENDING_S, Claim, is_safe, safe_span_s
 from cloudgavel.mechanism.guards.reserve import (
@@ -99,7 +99,8 @@ def settle(
             and job.spec.name not in assignment.stops
             and not set(job.instance_ids) <= set(answer.terminate)
         ]
-        if wake_s is not None and wake_s >= min(at_most_s, RUN_FLOOR_S if running else 1.0):
+        floor_s = max(RUN_FLOOR_S if running else 1.0, _start_floor_s(situation, assignment))
+        if wake_s is not None and wake_s >= min(at_most_s, floor_s):
             break
         fresh = [name for name in covered if name in cover.fresh]
         stoppable = [name for name in running if name not in names]
@@ -141,6 +142,24 @@ def settle(
     everything = committed_usd(liabilities.values(), wake_s, purse.lag_s)
     answer.reserve_usd = max(0.0, everything - answer.committed_usd)
     return answer
+
+
+def _start_floor_s(situation: Situation, assignment: Assignment) -> float:
+    """Running time below which a job that starts now on a rented machine gains nothing.
+
+    It has to restore first, and then do more than one save costs, or all that is left of it.
+    """
+    longest_s = 0.0
+    for name, placement in assignment.placements.items():
+        job = situation.job(name)
+        ready = all(assignment.machines[each].ready for each in placement.machine_ids)
+        if placement.stays or job.instance_ids or not ready:
+            continue
+        rate = float(situation.rates[situation.row(name), placement.column])
+        begin_s = restore_s(job) * situation.state.rules.change_over_quantile
+        stay_s = begin_s + max(60.0, save_s(job))
+        longest_s = max(longest_s, min(stay_s, begin_s + job.steps_left / rate))
+    return longest_s
 
 
 def _stop(assignment: Assignment, name: str) -> None:
