@@ -1,8 +1,10 @@
 """One rehearsed machine: its agent's process, its mailbox and its directory."""
 
 import contextlib
+import logging
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,15 @@ from cloudgavel.messages.codec import (
 from cloudgavel.messages.control import wake
 from cloudgavel.messages.orders import JobOrder, Orders
 from cloudgavel.messages.report import Report
-from cloudgavel.objects.store import ObjectMissing, ObjectStore
+from cloudgavel.objects.store import ObjectMissing, ObjectStore, StoreUnreachable
 from cloudgavel.providers.local import processes
 
 _WAKE_PIPE = "wake-agent"
 _LOG_LINES = 20
+_STORE_PATIENCE_S = 60.0
+_STORE_PAUSE_S = 0.2
+
+log = logging.getLogger("cloudgavel.rehearsal")
 
 
 class Machine:
@@ -108,7 +114,10 @@ class Machine:
         return self._orders
 
     def send(self, jobs: Sequence[JobOrder], *, lease_s: float) -> None:
-        """Order ``jobs`` if that differs from what was ordered last, and wake the agent."""
+        """Order ``jobs`` if that differs from what was ordered last, and wake the agent.
+
+        ``StoreUnreachable`` when the store has taken nothing for a minute.
+        """
         before = self.sent()
         orders = Orders(
             run_id=self._run_id,
@@ -120,9 +129,25 @@ class Machine:
         if orders == before:
             return
         orders = replace(orders, sequence=orders.sequence + 1)
-        self._store.put(layout.orders_key(self.instance_id), encode_orders(orders), durable=False)
+        self._put_persistently(layout.orders_key(self.instance_id), encode_orders(orders))
         self._orders = orders
         wake(self.scratch / _WAKE_PIPE)
+
+    def _put_persistently(self, key: str, data: bytes) -> None:
+        """Write; a disk that is full for a moment is waited for, then its error is raised."""
+        give_up_at_s = time.monotonic() + _STORE_PATIENCE_S
+        told = False
+        while True:
+            try:
+                self._store.put(key, data, durable=False)
+                return
+            except StoreUnreachable as error:
+                if time.monotonic() >= give_up_at_s:
+                    raise
+                if not told:
+                    log.warning("orders cannot be written, trying again: %s", error.message)
+                told = True
+                time.sleep(_STORE_PAUSE_S)
 
     def report(self) -> Report | None:
         """Return the agent's newest report; ``None`` before its first."""

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgavel.messages.codec import decode_lease
-from cloudgavel.messages.layout import lease_key
+from cloudgavel.messages.codec import decode_lease, decode_orders
+from cloudgavel.messages.layout import lease_key, orders_key
 from cloudgavel.objects.files import FileStore
 from cloudgavel.objects.store import StoreUnreachable
+from cloudgavel.providers.local import machines
 from cloudgavel.providers.local.park import MachinePark
 from cloudgavel.runtime.heartbeat import Heartbeat
 from cloudgavel.store.database import Database, LeaseLostError
@@ -86,3 +87,24 @@ def test_a_rehearsal_goes_on_while_its_store_is_full(
     store.full, clock.at_s = False, 6.0
     park.renew_lease()
     assert decode_lease(store.get(lease_key())) == 6.0
+
+
+def test_orders_wait_for_a_store_that_is_full_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FailingStore(tmp_path / "store")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        store.full = len(waits) < 3
+
+    monkeypatch.setattr(machines.time, "sleep", wait)
+    machine = machines.Machine("i-1", run_id="r", store=store, scratch=tmp_path / "i-1")
+    machine.send([], lease_s=60.0)
+    assert len(waits) == 3
+    assert decode_orders(store.get(orders_key("i-1"))).sequence == 1
+    store.full = True
+    monkeypatch.setattr(machines, "_STORE_PATIENCE_S", 0.0)
+    with pytest.raises(StoreUnreachable):
+        machine.send([], lease_s=61.0)
