@@ -1,5 +1,6 @@
 """Laws of a simulated fixed cluster, over small random worlds, from its lease records alone."""
 
+import itertools
 import json
 from dataclasses import asdict
 
@@ -132,7 +133,7 @@ def test_no_accelerator_holds_two_leases_and_no_job_is_in_two_places(
         assert 0 <= number < counts[accelerator]
     for spans in (*by_accelerator.values(), *by_job.values()):
         spans.sort()
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in itertools.pairwise(spans):
             assert start >= end - 1e-6
 
 
