@@ -108,12 +108,19 @@ def _job(job: StatusJob) -> tuple[str, ...]:
     return (
         job.name,
         job.state.lower(),
-        job.on or (job.reason if job.state == "WAITING" and job.reason else "-"),
+        _where(job),
         f"{measured} / {expected}",
-        f"{bar(done, 10)} {share(done):>4}",
+        f"{bar(done, 6)} {share(done):>4}",
         f"{verdict} {finish}".strip(),
         money(job.spent_usd),
     )
+
+
+def _where(job: StatusJob) -> str:
+    """The machine it is on, or why it waits."""
+    if job.on is not None:
+        return job.on.replace(" on-demand", " od")
+    return job.reason if job.state == "WAITING" and job.reason else "-"
 
 
 def _fleet(line: StatusFleetLine) -> tuple[str, ...]:
