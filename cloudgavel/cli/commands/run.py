@@ -213,6 +213,11 @@ def _checked_plan(
             facts=_shortfall(plan),
             hints=_ways_out(plan, file, limit_usd),
         )
+    if not plan.rehearsal:
+        note(
+            "note: renting was tested on mocked clouds only; begin with a small budget, watch it, "
+            "and look with `cloudgavel reap` afterwards"
+        )
     if not plan.rehearsal and not yes:
         if not sys.stdin.isatty():
             raise UsageError(
