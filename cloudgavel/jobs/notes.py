@@ -20,7 +20,7 @@ def notes_of(spec: RunSpec) -> tuple[str, ...]:
         (
             "profile",
             [job.name for job in spec.jobs if job.profile is not None],
-            "speeds come from `throughput` and from measuring",
+            "speeds come from `throughput`",
         ),
     )
     for key, names, instead in without_effect:
@@ -45,17 +45,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _slow_to_start(jobs: tuple[JobSpec, ...]) -> list[str]:
-    """Say of jobs without any known speed that no deadline can be promised before measuring."""
-    names = [
-        job.name
-        for job in jobs
-        if not job.throughput_steps_per_s
-        and (job.deadline_s is not None or job.deadline_at_s is not None)
-    ]
+    """Name the jobs without any known speed: they can be neither planned nor run."""
+    names = [job.name for job in jobs if not job.throughput_steps_per_s]
     if not names:
         return []
     verb = "has" if len(names) == 1 else "have"
-    return [
-        f"{_listed(names)} {verb} a deadline and no `throughput`: "
-        "until speeds are measured the deadline is not a promise"
-    ]
+    return [f"{_listed(names)} {verb} no `throughput`: give one to plan or run"]

@@ -68,7 +68,7 @@ def take_intended(draft: Draft, job: JobView) -> bool:
             group = [item for item in fitting if item.offer.zone == zone]
             if len(group) >= each.instance_count:
                 group.sort(key=lambda item: (not item.ready, item.machine_id))
-                draft.put(job, column, group[: each.instance_count], "it was rented for it")
+                draft.put(job, column, group[: each.instance_count], reasons.RENTED_FOR_IT)
                 return True
     return False
 

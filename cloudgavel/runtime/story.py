@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
+from cloudgavel.mechanism.reasons import RENTED_FOR_IT
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.store import events as ev
 from cloudgavel.store.records import RunState
-
-RENTED_FOR_IT = "it was rented for it"
-"""The mechanism's reason for putting a job on its own machines: says nothing to a person."""
 
 
 def tell(event: ev.Event, state: RunState) -> tuple[str, str] | None:

@@ -284,8 +284,8 @@ def test_a_long_chain_is_no_cycle_and_no_stack_overflow() -> None:
 def test_keys_without_effect_are_told() -> None:
     run = read(
         a_run(
-            a_job_text(name="a", image="x", inputs="[y]", profile="z"),
-            a_job_text(name="b", image="x"),
+            a_job_text(name="a", image="x", inputs="[y]", profile="z", throughput="3"),
+            a_job_text(name="b", image="x", throughput="3"),
             head="notify: https://example.org\ncluster: {V100: 1}",
         )
     )
@@ -301,12 +301,12 @@ def test_keys_without_effect_are_told() -> None:
         "notify",
         "cluster",
     ]
-    assert notes_of(read(a_run(a_job_text()))) == ()
+    assert notes_of(read(a_run(a_job_text(throughput="3")))) == ()
 
 
-def test_a_deadline_without_any_speed_is_told() -> None:
+def test_a_job_without_any_speed_is_told() -> None:
     (note,) = notes_of(read(a_run(a_job_text(deadline="2h"))))
-    assert note.startswith("`a` has a deadline and no `throughput`")
+    assert note == "`a` has no `throughput`: give one to plan or run"
     assert notes_of(read(a_run(a_job_text(deadline="2h", throughput="3")))) == ()
 
 

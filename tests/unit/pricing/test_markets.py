@@ -339,3 +339,20 @@ def test_a_trace_round_trips_through_its_text() -> None:
         {"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, 0, 1], "prices": [1, 1, 2, 1, 1]}
     )
     assert parse_availability_trace(text) == TRACE
+
+
+def test_a_story_counts_from_its_origin_and_begins_at_the_catalogues_price() -> None:
+    def told(origin_s: float) -> list[tuple[float | None, bool]]:
+        market = SeededMarket(
+            seed=3, outages=Outages(), price_walk=PriceWalk(step_s=3600.0), origin_s=origin_s
+        )
+        instants = [origin_s + hours * 1800.0 for hours in range(48)]
+        return [
+            (market.price_usd_per_hour(SPOT, at_s), market.capacity_available(SPOT, at_s))
+            for at_s in instants
+        ]
+
+    early, late = told(NOW), told(NOW + 1234.0)
+    assert early == late
+    assert early[0][0] == SPOT.price_usd_per_hour
+    assert len({price for price, _ in early}) > 10

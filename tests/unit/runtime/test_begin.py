@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from cloudgavel.cli.following import HEARD_WITHIN_S, follow
-from cloudgavel.errors import PartlyAppliedError
+from cloudgavel.errors import PartlyAppliedError, UsageError
 from cloudgavel.runtime.begin import BeginKind, begin_run, controller_is_alive
 from cloudgavel.runtime.directory import RunDirectory, read_state
 from cloudgavel.runtime.real_clock import now_s
 from cloudgavel.runtime.requests import ask_down, events_of_request
 from cloudgavel.store import events as ev
 from cloudgavel.store.database import LEASE_EXPIRES_S, Database
-from tests.unit.runtime.scripted import START_S, a_run
+from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
 
 def begin(state: Path, *, best_effort: bool = False) -> BeginKind:
@@ -95,3 +95,39 @@ def test_a_request_of_a_controller_that_beats_waits(tmp_path: Path) -> None:
     database.mark_taken(number)
     assert reader.unheard_s(number) is None
     reader.close()
+
+
+def test_a_budget_below_what_is_spent_and_committed_is_refused_and_not_taken(
+    tmp_path: Path,
+) -> None:
+    run = a_run(a_job("a"))
+    begun = begin_run(tmp_path, run, budget_usd=10.0, now_s=START_S)
+    database = begun.directory.open_database()
+    database.append(
+        [
+            ev.LaunchIntended(
+                at_s=START_S, token="t", offers=(an_offer(),), for_jobs=("a",), reason="test",
+                round_number=1,
+            ),
+            ev.LaunchSucceeded(
+                at_s=START_S, token="t", instance_id="i", offer=an_offer(),
+                launched_at_s=START_S, price_usd_per_hour=3.6,
+            ),
+            ev.Accrued(
+                at_s=START_S + 600.0,
+                lines=(
+                    ev.AccruedLine(
+                        instance_id="i", until_s=START_S + 600.0, micro_usd=600_000,
+                        unattributed_micro_usd=600_000,
+                    ),
+                ),
+            ),
+        ]
+    )  # fmt: skip
+    database.close()
+    with pytest.raises(UsageError, match="was not changed") as refused:
+        begin_run(tmp_path, run, budget_usd=0.5, now_s=START_S + 600.0)
+    assert ("spent", "$0.60") in refused.value.facts
+    assert read_state(begun.directory).budget_usd == 10.0
+    begin_run(tmp_path, run, budget_usd=0.7, now_s=START_S + 600.0)
+    assert read_state(begun.directory).budget_usd == 0.7

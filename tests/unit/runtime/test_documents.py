@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 from cloudgavel.documents.encode import as_json
+from cloudgavel.mechanism.reasons import RENTED_FOR_IT
 from cloudgavel.runtime.account import run_document
 from cloudgavel.runtime.now import status_document
-from cloudgavel.runtime.story import RENTED_FOR_IT, tell
+from cloudgavel.runtime.story import tell
 from cloudgavel.store import events as ev
 from cloudgavel.store.fold import fold
 from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
