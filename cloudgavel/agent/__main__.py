@@ -28,6 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--power-off-at", type=float, metavar="UNIX_S", help="save and end at this time"
     )
     parser.add_argument(
+        "--cloud",
+        choices=("aws", "gcp"),
+        help="whose metadata server to listen to for interruptions (default: none)",
+    )
+    parser.add_argument(
+        "--notices-every",
+        type=float,
+        metavar="S",
+        help="seconds between two looks at the metadata server (default: as the cloud advises)",
+    )
+    parser.add_argument(
         "--end-leftovers",
         action="store_true",
         help="only end (SIGKILL) every job process of this scratch directory, then exit",
@@ -41,6 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         parser.error("needed: " + ", ".join(f"--{name}" for name in missing))
     configure_logging()
+    notices = None
+    if given.cloud is not None:
+        from cloudgavel.agent.metadata import notice_source
+
+        notices = notice_source(given.cloud, os.environ, wall=time.time)
+        if given.notices_every is not None:
+            notices.pause_s = given.notices_every
     try:
         serve(
             AgentSettings(
@@ -50,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 scratch=scratch,
                 environment=dict(os.environ),
                 power_off_at_s=given.power_off_at,
+                notices=notices,
                 monotonic=time.monotonic,
                 wall=time.time,
             )

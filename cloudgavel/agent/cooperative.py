@@ -51,10 +51,14 @@ class CooperativeAttempt(JobAttempt):
         super().apply(order)
         self._write()
 
-    def stop(self, *, save: bool) -> None:
+    def stop(self, *, save: bool, grace_s: float | None = None) -> None:
         """End, whatever the order says."""
-        super().stop(save=save)
+        super().stop(save=save, grace_s=grace_s)
         self._write()
+
+    def save_soon(self, now_s: float) -> None:
+        """Let the next periodic save be due."""
+        self._next_background_s = now_s
 
     def extra_environment(self) -> dict[str, str]:
         """Tell the script where its control directory and the agent's pipe are."""
@@ -155,7 +159,7 @@ class CooperativeAttempt(JobAttempt):
 
     def _see_to_stop(self, now_s: float) -> None:
         """Escalate: asked -> asked without saving -> SIGTERM -> SIGKILL."""
-        process, progress, grace_s = self.process, self._progress, self.order.grace_s
+        process, progress, grace_s = self.process, self._progress, self.grace_s
         if process is None:
             return
         if not self.stop_wanted:

@@ -87,6 +87,7 @@ class JobAttempt:
         self._final: tuple[ProcessState, int | None, str | None] | None = None
         self._last_report: JobReport | None = None
         self._forced_stop: bool | None = None
+        self._forced_grace_s: float | None = None
         self._setup_process: ProcessGroup | None = None
         self._cancelled = threading.Event()
         self._log = LogUpload(
@@ -110,9 +111,17 @@ class JobAttempt:
         """Take a newer order for this same attempt."""
         self.order = order
 
-    def stop(self, *, save: bool) -> None:
-        """End whatever the order says (power-off, watchdog, the job is no longer ordered)."""
+    def stop(self, *, save: bool, grace_s: float | None = None) -> None:
+        """End whatever the order says (notice, power-off, watchdog, the job is not ordered).
+
+        ``grace_s`` is given instead of the order's: there is that long, no less and no more.
+        """
         self._forced_stop = save
+        if grace_s is not None:
+            self._forced_grace_s = grace_s
+
+    def save_soon(self, now_s: float) -> None:
+        """Save now what would be saved periodically, and go on."""
 
     @property
     def ended(self) -> bool:
@@ -130,6 +139,11 @@ class JobAttempt:
         if self._forced_stop is not None:
             return self._forced_stop
         return self.order.save_before_stop
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds to end in after being asked to."""
+        return self.order.grace_s if self._forced_grace_s is None else self._forced_grace_s
 
     @property
     def saves_here(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cloudgavel.agent.environment import prepare_scratch
 from cloudgavel.agent.job import JobAttempt, Surroundings
+from cloudgavel.agent.notices import INTERRUPTION, NoticeSource, NoticeWatch
 from cloudgavel.agent.process import become_subreaper, end_descendants, end_leftovers
 from cloudgavel.agent.signalled import attempt_for
 from cloudgavel.agent.watchdog import Watchdog
@@ -22,7 +23,7 @@ from cloudgavel.messages import layout
 from cloudgavel.messages.codec import MalformedMessage, decode_lease, decode_orders, encode_report
 from cloudgavel.messages.control import drain, make_pipe
 from cloudgavel.messages.orders import JobOrder, Orders, Verb
-from cloudgavel.messages.report import JobReport, ProcessState, Report
+from cloudgavel.messages.report import JobReport, Notice, ProcessState, Report
 from cloudgavel.objects.files import FileStore
 from cloudgavel.objects.store import ObjectMissing, ObjectStore, StoreUnreachable
 
@@ -41,6 +42,8 @@ UNSETTLED_EVERY_S = 0.03
 PROGRESS_EVERY_S = 0.1
 """Steps and losses of running jobs alone change the report at most this often."""
 DEFAULT_LEASE_S = 300.0
+NOTICE_SHARE = 0.7
+"""Of the time left after a notice, what a job may take to reach its save; uploads take the rest."""
 THREADS = 8
 
 
@@ -59,6 +62,8 @@ class AgentSettings:
     environment: Mapping[str, str]
     power_off_at_s: float | None = None
     """UNIX seconds at which to save and end, whatever the orders say."""
+    notices: NoticeSource | None = None
+    """Where the cloud says that it takes the machine; ``None`` = it never does."""
     monotonic: Callable[[], float]
     wall: Callable[[], float]
 
@@ -105,6 +110,8 @@ class Agent:
         self._reported: Report | None = None
         self._reported_at_s = now_s - HEARTBEAT_EVERY_S
         self._ending: str | None = None
+        self._notice: Notice | None = None
+        self._watch = None if settings.notices is None else NoticeWatch(settings.notices, self.wake)
         self.asked_to_end = False
         """Set by SIGTERM: save, end every job, then end."""
 
@@ -112,12 +119,15 @@ class Agent:
         """Serve until power-off, watchdog, or ``asked_to_end``, and until every job has ended."""
         while not self.turn():
             self._wait()
+        if self._watch is not None:
+            self._watch.stop()
         self._threads.shutdown(wait=True)
 
     def turn(self) -> bool:
         """Do everything that can be done now; return whether the agent is through."""
         now_s = self._settings.monotonic()
         self._read_orders(now_s)
+        self._hear_notice(now_s)
         self._look_for_the_end(now_s)
         self._match_attempts()
         for attempt in self._attempts.values():
@@ -199,7 +209,7 @@ class Agent:
                 self._begin(order)
 
     def _begin(self, order: JobOrder) -> None:
-        if order.verb is Verb.STOP:
+        if order.verb is Verb.STOP or self._is_being_taken:
             state, error = ProcessState.STOPPED, None
         else:
             try:
@@ -210,6 +220,34 @@ class Agent:
         self._refused[order.job] = JobReport(
             job=order.job, attempt=order.attempt, state=state, step=0, error=error
         )
+
+    # ---- notices
+
+    @property
+    def _is_being_taken(self) -> bool:
+        return self._notice is not None and self._notice.kind == INTERRUPTION
+
+    def _hear_notice(self, now_s: float) -> None:
+        """On an interruption jobs save and end; on a lesser word they save and go on.
+
+        The agent itself stays: a machine that ends by itself in its first hour is paid for, one
+        that the cloud takes may not be. A gang goes on, too, until the controller stops all of it:
+        its other members cannot do without this one.
+        """
+        notice = None if self._watch is None else self._watch.notice
+        if notice is None or notice is self._notice:
+            return
+        self._notice = notice
+        self._active_at_s = now_s
+        grace_s = None
+        if notice.ends_at_s is not None:
+            grace_s = NOTICE_SHARE * max(0.0, notice.ends_at_s - self._settings.wall())
+        log.warning("the cloud gave notice: %s, ends at %s", notice.kind, notice.ends_at_s)
+        for attempt in self._attempts.values():
+            if self._is_being_taken and attempt.order.world_size == 1:
+                attempt.stop(save=attempt.order.save_before_stop, grace_s=grace_s)
+            else:
+                attempt.save_soon(now_s)
 
     # ---- the end
 
@@ -251,6 +289,7 @@ class Agent:
                 [attempt.report() for attempt in self._attempts.values()]
                 + list(self._refused.values())
             ),
+            notice=self._notice,
             ending=self._ending is not None,
         )
         since_s = now_s - self._reported_at_s
@@ -316,6 +355,7 @@ def _essence(report: Report) -> tuple[object, ...]:
     return (
         report.sequence_seen,
         report.ending,
+        report.notice,
         tuple(
             replace(
                 job,

@@ -125,6 +125,10 @@ class SignalledAttempt(JobAttempt):
         if self.phase is Phase.LIVE:
             self._cap()
 
+    def save_soon(self, now_s: float) -> None:
+        """Let the next periodic collection be due."""
+        self._next_collect_s = now_s
+
     # ---- steps and grants
 
     @property
@@ -233,7 +237,7 @@ class SignalledAttempt(JobAttempt):
         if self.process is None:
             return
         self._ending = why
-        self._end_deadline_s = now_s + self.order.grace_s
+        self._end_deadline_s = now_s + self.grace_s
         self._before_end = directory_signature(self.checkpoint_dir)
         self.process.ask_to_end()
 

@@ -21,6 +21,9 @@ from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
 from cloudgavel.store.records import InstanceRecord, RunState
 
+NOTICES_OF_AN_END = ("interruption", "maintenance")
+"""Kinds after which nothing is placed on a machine any more."""
+
 
 def known_ends(
     state: RunState, world: World, sightings: Sightings, settings: LoopSettings
@@ -223,9 +226,10 @@ def _instance_news(
     if record.noticed or instance_id in ends:
         return
     listed = (world.listing or {}).get(instance_id)
-    if report is not None and report.notice is not None and report.notice.kind == "interruption":
+    notice = None if report is None else report.notice
+    if notice is not None and notice.kind in NOTICES_OF_AN_END:
         yield ev.InterruptionNoticed(
-            at_s=world.now_s, instance_id=instance_id, ends_at_s=report.notice.ends_at_s
+            at_s=world.now_s, instance_id=instance_id, ends_at_s=notice.ends_at_s
         )
     elif listed is not None and listed.notice_ends_at_s is not None:
         yield ev.InterruptionNoticed(

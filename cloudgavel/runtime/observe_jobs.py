@@ -17,7 +17,7 @@ _ALIVE_PHASE = {
     ProcessState.SAVING: JobPhase.SAVING,
 }
 
-ENDS_OF_ATTEMPTS = (ev.AttemptStopped, ev.AttemptFailed, ev.JobFinished)
+ENDS_OF_ATTEMPTS = (ev.AttemptStopped, ev.AttemptFailed, ev.AttemptLost, ev.JobFinished)
 
 
 def attempt_news(
@@ -33,8 +33,9 @@ def attempt_news(
 ) -> Iterator[ev.Event]:
     """Yield what the agents say of one attempt that the log does not know.
 
-    ``going``: instances that are gone or were told to end. A process that ended badly along with
-    one of them was lost, not failed: it does not count against ``retries``.
+    ``noticed``: instances that their cloud is about to take; ``going``: those that are gone or
+    were told to end. A process that ended badly along with one of them was lost, not failed: it
+    does not count against ``retries``.
     """
     answers = _job_reports(name, attempt, world)
     known = [answer for answer in answers if answer is not None]
@@ -54,7 +55,10 @@ def attempt_news(
     bad = next((r for r in known if _ended_badly(r)), None)
     if bad is not None and any(i in going for i in attempt.instance_ids):
         return
-    if bad is not None:
+    if bad is not None and any(i in noticed for i in attempt.instance_ids):
+        step = max(r.step for r in known)
+        yield ev.AttemptLost(at_s=at_s, job=name, attempt=number, step=step, cause="interruption")
+    elif bad is not None:
         yield from _failure(name, job, attempt, bad, at_s)
     elif len(known) == len(answers) and all(r.state is ProcessState.EXITED for r in known):
         yield ev.JobFinished(at_s=at_s, job=name, step=leader.step)

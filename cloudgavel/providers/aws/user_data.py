@@ -69,7 +69,7 @@ done
 tar -xzf agent.tar.gz -C agent || give_up "the agent's archive cannot be unpacked"
 
 PYTHONPATH="$SCRATCH/agent" "$PYTHON" -m cloudgavel.agent --store "$STORE_URL" --run "$RUN_ID" \\
-  --instance "$INSTANCE_ID" --scratch "$SCRATCH/work" \\
+  --instance "$INSTANCE_ID" --scratch "$SCRATCH/work" --cloud aws \\
   --power-off-at "$((STARTED_AT_S + LIFETIME_S))" >>"$SCRATCH/agent.log" 2>&1
 echo "cloudgavel: the agent ended with $?" | tee /dev/console
 shutdown -h now

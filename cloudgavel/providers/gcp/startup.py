@@ -80,7 +80,7 @@ done
 mkdir -p agent && tar -xzf agent.tar.gz -C agent || give_up "the agent cannot be unpacked"
 
 PYTHONPATH="$SCRATCH/agent" "$PYTHON" -m cloudgavel.agent --store "$STORE_URL" --run "$RUN_ID" \\
-  --instance "$INSTANCE_ID" --scratch "$SCRATCH/work" \\
+  --instance "$INSTANCE_ID" --scratch "$SCRATCH/work" --cloud gcp \\
   --power-off-at "$((STARTED_AT_S + LIFETIME_S))" >>agent.log 2>&1 9>&-
 give_up "the agent ended with $?"
 """
