@@ -11,6 +11,7 @@ The rooms, from the entrance down; imports go down only:
     mechanism      ClusterState -> RoundPlan
     policies       AllocationProblem -> Allocation
     pricing        offers, bills, interruptions, markets
+    estimation     throughputs that were not measured
     jobs           what was asked and how far it is
     documents      what is shown: the JSON is these
     objects        object stores; messages: the wire types

@@ -1,0 +1,1 @@
+"""Throughputs that were not measured: estimates with an uncertainty, from whatever was. Pure."""
