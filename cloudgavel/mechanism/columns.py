@@ -10,6 +10,7 @@ from cloudgavel.mechanism.fleet import Instance
 from cloudgavel.mechanism.state import ClusterState, JobView
 from cloudgavel.policies.problem import Pool
 from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.pricing.sightings import learnt_rates_per_hour
 
 PRICE_CLASS_SHARE = 0.10
 """Zones whose price is at most this share above the cheapest of their class are alike."""
@@ -137,13 +138,14 @@ def build_columns(state: ClusterState, jobs: Sequence[JobView]) -> tuple[Column,
             latest[key] = group
             classes.append((key, group))
         group.append(offer)
+    rates = learnt_rates_per_hour(state.offers, state.spot_seen)
     columns = [
-        _column(state, request, tuple(group))
+        _column(state, request, tuple(group), rates)
         for _, group in classes
         for request in wanted[group[0].accelerator]
         if fits(request, group[0])
     ]
-    columns.extend(_held_columns(state, jobs, columns))
+    columns.extend(_held_columns(state, jobs, columns, rates))
     return tuple(columns)
 
 
@@ -211,11 +213,11 @@ def _quota_names(state: ClusterState) -> dict[str, tuple[str, ...]]:
     return {offer_id: tuple(sorted(each)) for offer_id, each in names.items()}
 
 
-def _availability_share(offers: Sequence[Offer]) -> float:
+def _availability_share(offers: Sequence[Offer], rates: Mapping[str, float]) -> float:
     """Share of time in which any of the zones has it, from rates and a usual outage length."""
     gone = 1.0
     for offer in offers:
-        rate = offer.interruption_rate_per_hour or 0.0
+        rate = rates.get(offer.offer_id, 0.0)
         gone *= 1 - 1 / (1 + rate * SPOT_OUTAGE_H)
     return 1 - gone
 
@@ -224,6 +226,7 @@ def _column(
     state: ClusterState,
     request: AcceleratorRequest,
     offers: tuple[Offer, ...],
+    rates: Mapping[str, float],
     *,
     price_usd_per_hour: float | None = None,
     held: bool = False,
@@ -232,7 +235,7 @@ def _column(
     spot = first.capacity_type is CapacityType.SPOT
     price = first.price_usd_per_hour if price_usd_per_hour is None else price_usd_per_hour
     instances = max(1, request.count // first.accelerators_per_instance)
-    rate = (first.interruption_rate_per_hour or 0.0) * instances
+    rate = rates.get(first.offer_id, first.interruption_rate_per_hour or 0.0) * instances
     pool = Pool(
         label=f"{first.offer_id}*{request.count}" + ("#held" if held else ""),
         offer_id=first.offer_id,
@@ -243,7 +246,7 @@ def _column(
         shareable=first.shareable,
         price_usd_per_hour=price or 0.0,
         interruption_rate_per_hour=rate if spot else 0.0,
-        availability_share=_availability_share(offers) if spot else 1.0,
+        availability_share=_availability_share(offers, rates) if spot else 1.0,
     )
     return Column(
         pool=pool,
@@ -255,7 +258,10 @@ def _column(
 
 
 def _held_columns(
-    state: ClusterState, jobs: Sequence[JobView], columns: Sequence[Column]
+    state: ClusterState,
+    jobs: Sequence[JobView],
+    columns: Sequence[Column],
+    rates: Mapping[str, float],
 ) -> list[Column]:
     """Columns of machines in use whose type can no longer be asked for."""
     by_id: Mapping[str, Instance] = {each.instance_id: each for each in state.instances}
@@ -272,6 +278,7 @@ def _held_columns(
                     state,
                     job.request,
                     (instance.offer,),
+                    rates,
                     price_usd_per_hour=instance.price_usd_per_hour,
                     held=True,
                 )

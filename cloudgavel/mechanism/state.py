@@ -9,6 +9,7 @@ from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec
 from cloudgavel.mechanism.fleet import Instance
 from cloudgavel.pricing.offer import Offer
+from cloudgavel.pricing.sightings import OfferSightings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +145,8 @@ class ClusterState:
     boot_s_by_offer: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     quotas: tuple[QuotaLimit, ...] = ()
     blocked: tuple[BlockedOffer, ...] = ()
+    spot_seen: Mapping[str, OfferSightings] = field(default_factory=lambda: MappingProxyType({}))
+    """By spot offer: what was seen of it up to now, living machines included."""
     budget_usd: float | None = None
     spent_usd: float = 0.0
     max_usd_per_hour: float | None = None
@@ -165,11 +168,19 @@ class ClusterState:
         offers = ";".join(_offer_text(offer) for offer in self.offers)
         body = canonical_text(
             (
-                self.run_id, self.jobs, self.instances, self.quotas, self.blocked, self.budget_usd,
-                self.spent_usd, self.max_usd_per_hour, self.best_effort, self.stopping,
+                self.run_id, self.jobs, self.instances, self.quotas, self.blocked, _instants(self.spot_seen),
+                self.budget_usd, self.spent_usd, self.max_usd_per_hour, self.best_effort, self.stopping,
             )
         )  # fmt: skip
         return hashlib.sha256((body + offers).encode()).hexdigest()[:16]
+
+
+def _instants(seen: Mapping[str, OfferSightings]) -> Mapping[str, tuple[object, ...]]:
+    """What was seen, without the ends of spans, which grow while time passes."""
+    return {
+        offer_id: (each.taken, *((one.at_s, one.available) for one in each.seen))
+        for offer_id, each in seen.items()
+    }
 
 
 def _offer_text(offer: Offer) -> str:

@@ -9,7 +9,8 @@ from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
 from cloudgavel.jobs.throughput import estimate_steps_per_s, steps_per_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView, QuotaLimit
-from cloudgavel.pricing.offer import Offer
+from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.pricing.sightings import NOTHING_SEEN, OfferSightings
 from cloudgavel.providers.base import Quota
 from cloudgavel.store.records import InstanceRecord, IntentRecord, JobRecord, RunState
 from cloudgavel.units import usd
@@ -53,6 +54,7 @@ def cluster_state(
             for offer_id, block in sorted(state.blocked.items())
             if block.until_s > now_s
         ),
+        spot_seen=spot_seen(state, now_s),
         budget_usd=state.budget_usd,
         spent_usd=state.spent_usd,
         max_usd_per_hour=spec.max_usd_per_hour,
@@ -60,6 +62,21 @@ def cluster_state(
         best_effort=state.best_effort,
         stopping=state.stopping is not None,
     )
+
+
+def spot_seen(state: RunState, now_s: float) -> Mapping[str, OfferSightings]:
+    """Return what was seen of each spot offer: the log's past, and the machines that live now.
+
+    A machine with notice of its end counts as lost from now on.
+    """
+    seen = dict(state.spot_seen)
+    for record in state.live_instances:
+        if record.offer.capacity_type is CapacityType.SPOT:
+            known = seen.get(record.offer.offer_id, NOTHING_SEEN)
+            seen[record.offer.offer_id] = known.lived(
+                record.launched_at_s, now_s, taken=True if record.noticed else None
+            )
+    return MappingProxyType(seen)
 
 
 def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:

@@ -9,6 +9,8 @@ from cloudgavel.errors import BugError
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.fleet import InstanceState
+from cloudgavel.pricing.offer import CapacityType
+from cloudgavel.pricing.sightings import NOTHING_SEEN
 from cloudgavel.store import events as ev
 from cloudgavel.store.changes import with_instance, with_item, with_job, without_item
 from cloudgavel.store.fold_jobs import APPLY_TO_JOBS
@@ -20,6 +22,12 @@ from cloudgavel.store.records import (
     ReleasedPromise,
     RunState,
 )
+
+
+_NO_CAPACITY = "capacity"
+"""``providers.failures.FailureKind.CAPACITY``."""
+_TAKEN = ("interrupted", "vanished")
+"""Ends (``providers.base.EndReason``) of a spot machine that nobody here asked for."""
 
 
 def fold(events: Iterable[ev.Event], state: RunState | None = None) -> RunState:
@@ -157,7 +165,11 @@ def _launch_failed(state: RunState, event: ev.LaunchFailed) -> RunState:
             refusals=1 + (before.refusals if before is not None else 0),
         )
         blocked = with_item(blocked, event.offer_id, record)
-    return replace(state, intents=intents, blocked=blocked)
+    seen = state.spot_seen
+    if event.failure == _NO_CAPACITY and event.offer_id.endswith(f"/{CapacityType.SPOT}"):
+        known = seen.get(event.offer_id, NOTHING_SEEN)
+        seen = with_item(seen, event.offer_id, known.refused(event.at_s))
+    return replace(state, intents=intents, blocked=blocked, spot_seen=seen)
 
 
 def _instance_ready(state: RunState, event: ev.InstanceReady) -> RunState:
@@ -194,6 +206,13 @@ def _instance_ended(state: RunState, event: ev.InstanceEnded) -> RunState:
         if event.instance_id in job.move_to:
             phase = JobPhase.WAITING if job.current is None else JobPhase.SAVING
             state = with_job(state, name, move_to=(), phase=phase)
+    record = state.instances[event.instance_id]
+    if record.alive and record.offer.capacity_type is CapacityType.SPOT:
+        offer_id = record.offer.offer_id
+        known = state.spot_seen.get(offer_id, NOTHING_SEEN).lived(
+            record.launched_at_s, event.ended_at_s, taken=event.reason in _TAKEN
+        )
+        state = replace(state, spot_seen=with_item(state.spot_seen, offer_id, known))
     return with_instance(
         state,
         event.instance_id,

@@ -9,6 +9,7 @@ from cloudgavel.jobs.spec import JobSpec, RunSpec
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.pricing.offer import Offer
+from cloudgavel.pricing.sightings import OfferSightings
 from cloudgavel.units import usd
 
 _PLACED = (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SAVING, JobPhase.MOVING)
@@ -202,6 +203,8 @@ class RunState:
     """Open ones, by token."""
     instance_of_token: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     blocked: Mapping[str, BlockRecord] = field(default_factory=lambda: MappingProxyType({}))
+    spot_seen: Mapping[str, OfferSightings] = field(default_factory=lambda: MappingProxyType({}))
+    """By spot offer: refusals, and machines whose life is over."""
     orphans: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Machines with our tag and no intent: id -> offer id."""
     spent_micro_usd: int = 0
