@@ -23,7 +23,6 @@ from cloudgavel.store.records import (
     RunState,
 )
 
-
 _NO_CAPACITY = "capacity"
 """``providers.failures.FailureKind.CAPACITY``."""
 _TAKEN = ("interrupted", "vanished")
