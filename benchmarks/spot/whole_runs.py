@@ -1,8 +1,9 @@
 """Whole runs in virtual time, market by market: what least cost pays, misses and moves.
 
-Run: ``python benchmarks/spot/whole_runs.py [--seeds 10] [--data FOLDER] [workload ...]``. Each line
-is one workload: the quick-start, and made-up ones of 10 to 30 jobs whose deadlines are 1.1 to 2 times
-their length on demand, in four markets:
+Run: ``python benchmarks/spot/whole_runs.py [--seeds 10] [--data FOLDER] [workload ...]``.
+
+Each line is one workload: the quick-start, and made-up ones of 10 to 30 jobs whose deadlines are
+1.1 to 2 times their length on demand, in four markets:
 
 - ``mild``: the rehearsal's (a zone without capacity for half an hour about every eight hours);
 - ``harsh``: capacity is away as often as it is there, machines are taken every three hours besides;

@@ -168,8 +168,9 @@ class ClusterState:
         offers = ";".join(_offer_text(offer) for offer in self.offers)
         body = canonical_text(
             (
-                self.run_id, self.jobs, self.instances, self.quotas, self.blocked, _instants(self.spot_seen),
-                self.budget_usd, self.spent_usd, self.max_usd_per_hour, self.best_effort, self.stopping,
+                self.run_id, self.jobs, self.instances, self.quotas, self.blocked,
+                _instants(self.spot_seen), self.budget_usd, self.spent_usd,
+                self.max_usd_per_hour, self.best_effort, self.stopping,
             )
         )  # fmt: skip
         return hashlib.sha256((body + offers).encode()).hexdigest()[:16]
