@@ -41,6 +41,8 @@ class RunInstance:
     ended_at: str | None
     end_reason: str | None
     cost_usd: float
+    waived_usd: float = 0.0
+    """Not charged, because the cloud took it in its first hour (AWS spot)."""
     estimated: bool
     """Ended outside the tool: billed up to when it was last seen alive."""
 

@@ -55,7 +55,8 @@ def _clouds() -> dict[str, Any]:
         "regions": _described(_TEXT_OR_TEXTS, "Regions to rent in; all when left out"),
         "max_instances": {"type": ["integer", "string"], "minimum": 1},
     }
-    aws = {**_object(dict(common)), "type": ["object", "null"]}
+    queue = _described(_TEXT_OR_TEXTS, "SQS queues that get spot interruption warnings")
+    aws = {**_object({**common, "interruption_queue": queue}), "type": ["object", "null"]}
     gcp = {**_object({"project": _TEXT, **common}), "type": ["object", "null"]}
     by_name = _object({"aws": aws, "gcp": gcp})
     names = {"type": "string", "enum": ["aws", "gcp"]}

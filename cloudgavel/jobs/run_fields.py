@@ -39,7 +39,10 @@ RUN_KEYS: Final = (
     "jobs",
 )
 CLOUD_KEYS: Final = MappingProxyType(
-    {"aws": ("regions", "max_instances"), "gcp": ("project", "regions", "max_instances")}
+    {
+        "aws": ("regions", "max_instances", "interruption_queue"),
+        "gcp": ("project", "regions", "max_instances"),
+    }
 )
 """Clouds that can be named, and the keys of each."""
 REHEARSAL_KEYS: Final = ("seed", "clouds", "interruptions_per_hour", "boot")
@@ -47,6 +50,9 @@ FORMAT_VERSION: Final = 1
 
 _REGION: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-?[0-9]+")
 _ZONE: Final = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-?[0-9]+)-?[a-z]")
+_QUEUE: Final = re.compile(
+    r"https://sqs\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?/[0-9]+/[A-Za-z0-9_-]+"
+)
 _POLICY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)?")
 
 
@@ -170,8 +176,19 @@ def _cloud(provider: str, node: Node | None, mistakes: Mistakes) -> CloudSpec:
             mistakes.add(place, f"`{text}` is a zone; did you mean the region `{zone[1]}`?")
         else:
             mistakes.add(place, f"expected a region like us-east-1, got {quoted(text)}")
+    queues = []
+    for text, place in fields.placed_texts("interruption_queue"):
+        if _QUEUE.fullmatch(text):
+            queues.append(text)
+        else:
+            mistakes.add(
+                place,
+                "expected a queue like https://sqs.us-east-1.amazonaws.com/ACCOUNT/NAME, got "
+                + quoted(text),
+            )
     return CloudSpec(
         provider=provider,
+        interruption_queues=tuple(queues),
         regions=tuple(dict.fromkeys(regions)),
         project=fields.text("project"),
         max_instances=fields.read(

@@ -89,6 +89,8 @@ class CloudSpec:
     """Empty = all regions of the catalogue."""
     project: str | None = None
     max_instances: int | None = None
+    interruption_queues: tuple[str, ...] = ()
+    """AWS: URLs of SQS queues that get spot interruption warnings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

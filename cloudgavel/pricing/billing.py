@@ -7,7 +7,7 @@ throughout; a bill is rounded once, half up, to the micro-dollar.
 
 Slices of a bill are differences of ``accrued_micro_usd``: they add up exactly, whatever the slices.
 History is never re-priced: the past part of a bill depends on the prices of its own time alone.
-A launch that failed has no segments and costs nothing. Disks, egress and waivers are not here.
+A launch that failed has no segments and costs nothing. Disks and egress are not here.
 """
 
 import math
@@ -15,9 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.units import micro_usd
 
 MINIMUM_S = 60.0
+WAIVED_S = 3600.0
+"""AWS, Linux: a spot machine that AWS takes within this is not charged ("Billing for interrupted
+Spot Instances", EC2 User Guide, read 2026-11). One that we end is."""
 _MS_PER_S = 1000
 _S_PER_HOUR = 3600
 
@@ -132,6 +136,11 @@ def final_bill(
         billed_s=seconds,
         estimated=estimated,
     )
+
+
+def is_waived(provider: str, capacity_type: CapacityType, lived_s: float) -> bool:
+    """Whether a machine that its cloud took after ``lived_s`` seconds costs nothing."""
+    return provider == "aws" and capacity_type is CapacityType.SPOT and lived_s < WAIVED_S
 
 
 def committed_micro_usd(

@@ -101,5 +101,6 @@ def _instance(record: InstanceRecord) -> RunInstance:
         ended_at=None if record.ended_at_s is None else iso_utc(record.ended_at_s),
         end_reason=None if record.end_reason is None else str(record.end_reason),
         cost_usd=usd(record.accrued_micro_usd),
+        waived_usd=usd(record.waived_micro_usd),
         estimated=record.estimated,
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cloudgavel.store import events as ev
 from cloudgavel.store.fold import apply, fold
-from cloudgavel.store.ledger import accrue, accrue_all
+from cloudgavel.store.ledger import accrue, accrue_all, waive
 from cloudgavel.store.log import EventLog
 from cloudgavel.store.records import RunState
 
@@ -83,6 +83,9 @@ class Journal:
         if isinstance(event, ev.InstanceEnded):
             line = accrue(state, event.instance_id, event.ended_at_s)
             lines = [ev.Accrued(at_s=event.at_s, lines=(line,))] if line is not None else []
+            credit = waive(fold(lines, state), event)
+            if credit is not None:
+                lines.append(ev.Accrued(at_s=event.at_s, lines=(credit,)))
             return [*lines, event]
         if isinstance(event, ev.PriceChanged):
             return _price_change(state, event)

@@ -204,7 +204,7 @@ def _open_aws(
     client = clients.client("s3", "us-east-1")
     client.create_bucket(Bucket=bucket)
     provider = aws_provider(
-        cloud,
+        replace(cloud, interruption_queues=()),
         catalog=catalog,
         accelerators=accelerators,
         store=S3Store(bucket, prefix, client=client),

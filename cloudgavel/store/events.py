@@ -212,6 +212,8 @@ class AccruedLine:
     micro_usd: int
     by_job: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unattributed_micro_usd: int = 0
+    waived: bool = False
+    """A credit for everything written so far: the cloud does not charge this instance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -252,6 +252,7 @@ def _accrued(state: RunState, event: ev.Accrued) -> RunState:
         instances[line.instance_id] = replace(
             record,
             accrued_micro_usd=record.accrued_micro_usd + line.micro_usd,
+            waived_micro_usd=record.waived_micro_usd - (line.micro_usd if line.waived else 0),
             accrued_until_s=line.until_s,
             unattributed_micro_usd=record.unattributed_micro_usd + line.unattributed_micro_usd,
             by_job_micro_usd=MappingProxyType(by_job),

@@ -11,8 +11,8 @@ The caller writes a line before who is on the instance changes; then each line h
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from cloudgavel.pricing.billing import PriceChange, final_bill
-from cloudgavel.store.events import AccruedLine
+from cloudgavel.pricing.billing import PriceChange, final_bill, is_waived
+from cloudgavel.store.events import AccruedLine, InstanceEnded
 from cloudgavel.store.records import InstanceRecord, RunState
 
 
@@ -31,7 +31,8 @@ def accrue(state: RunState, instance_id: str, until_s: float) -> AccruedLine | N
     """
     record = state.instances[instance_id]
     until_s = max(until_s, record.launched_at_s)
-    micro = bill_micro_usd(record, until_s) - record.accrued_micro_usd
+    written = record.accrued_micro_usd + record.waived_micro_usd
+    micro = bill_micro_usd(record, until_s) - written
     if micro == 0 and until_s == record.accrued_until_s:
         return None
     by_job = split(micro, _accelerators_held(state, instance_id))
@@ -41,6 +42,30 @@ def accrue(state: RunState, instance_id: str, until_s: float) -> AccruedLine | N
         micro_usd=micro,
         by_job=MappingProxyType(by_job),
         unattributed_micro_usd=micro - sum(by_job.values()),
+    )
+
+
+def waive(state: RunState, end: InstanceEnded) -> AccruedLine | None:
+    """Return the line that takes back all that was written, if the cloud does not charge it.
+
+    Called when the ledger has reached the end. ``None`` = it is charged, or cost nothing.
+    """
+    record = state.instances[end.instance_id]
+    lived_s = end.ended_at_s - record.launched_at_s
+    waived = (
+        end.reason == "interrupted"
+        and not end.estimated
+        and is_waived(record.offer.provider, record.offer.capacity_type, lived_s)
+    )
+    if not waived or record.accrued_micro_usd == 0:
+        return None
+    return AccruedLine(
+        instance_id=end.instance_id,
+        until_s=record.accrued_until_s,
+        micro_usd=-record.accrued_micro_usd,
+        by_job=MappingProxyType({k: -micro for k, micro in record.by_job_micro_usd.items()}),
+        unattributed_micro_usd=-record.unattributed_micro_usd,
+        waived=True,
     )
 
 

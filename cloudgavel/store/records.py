@@ -145,6 +145,9 @@ class InstanceRecord:
     end_reason: str | None = None
     estimated: bool = False
     accrued_micro_usd: int = 0
+    """Without what was waived."""
+    waived_micro_usd: int = 0
+    """What its cloud does not charge, although it ran."""
     accrued_until_s: float = 0.0
     unattributed_micro_usd: int = 0
     by_job_micro_usd: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

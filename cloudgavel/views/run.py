@@ -51,7 +51,9 @@ def run_text(run: RunDocument, *, width: int) -> str:
                     "still running"
                     if i.end_reason is None
                     else ENDS.get(i.end_reason, i.end_reason),
-                    money(i.cost_usd) + (" est." if i.estimated else ""),
+                    money(i.cost_usd)
+                    + (" est." if i.estimated else "")
+                    + (" waived" if i.waived_usd else ""),
                 )
                 for i in run.instances
             ],
@@ -105,6 +107,8 @@ def _money(run: RunDocument) -> list[str]:
         spent += f" of {money(run.budget_usd)}"
     spent += f", {money(run.unattributed_usd)} of it while booting or idle"
     lines = [spent]
+    if waived := sum(each.waived_usd for each in run.instances):
+        lines.append(f"Waived         {money(waived)}: AWS took the machines in their first hour")
     if run.on_demand_only_usd is not None:
         saved = run.on_demand_only_usd - run.spent_usd
         lines.append(

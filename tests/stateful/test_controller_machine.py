@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from cloudgavel.jobs.lifecycle import JobPhase
-from cloudgavel.providers.base import MachineState
+from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.store.events import Event
 from cloudgavel.store.fold import fold
@@ -177,7 +177,13 @@ class ControllerMachine(RuleBasedStateMachine):
             assert line.state is MachineState.TERMINATED
             assert line.ended_at_s is not None
             bill = _bill(line.price_usd_per_hour, line.launched_at_s, line.ended_at_s)
-            assert state.instances[line.instance_id].accrued_micro_usd == bill
+            record = state.instances[line.instance_id]
+            assert record.accrued_micro_usd + record.waived_micro_usd == bill
+            taken_early = (
+                line.end_reason is EndReason.INTERRUPTED
+                and line.ended_at_s - line.launched_at_s < 3600.0
+            )
+            assert record.waived_micro_usd == (bill if taken_early else 0)
 
     def _advance(self) -> None:
         try:

@@ -51,6 +51,7 @@ def aws_settings(
         lifetime_s=LIFETIME_S,
         spot_price_cap_usd_per_hour=_number(environment, SPOT_CAP_VARIABLE),
         max_instances=cloud.max_instances,
+        interruption_queues=cloud.interruption_queues,
     )
 
 

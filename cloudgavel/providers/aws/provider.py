@@ -18,6 +18,7 @@ from cloudgavel.providers.aws.failures import (
 )
 from cloudgavel.providers.aws.gangs import Gangs
 from cloudgavel.providers.aws.images import ImageNotFound, Images, type_family
+from cloudgavel.providers.aws.interruption_queue import NOTICE_S, InterruptionQueues
 from cloudgavel.providers.aws.places import Place, Places
 from cloudgavel.providers.aws.prices import SpotPrices
 from cloudgavel.providers.aws.quotas import VcpuLimit, limit_for, quotas_of, read_limits
@@ -46,8 +47,6 @@ log = logging.getLogger("cloudgavel.aws")
 
 PAGE_SIZE = 1000
 """The most that EC2 lists at once: a thousand machines are one call."""
-NOTICE_S = 120.0
-"""From the notice to the interruption."""
 BOOT_S = 150.0
 BIG_BOOT_S = 330.0
 """p4d and its successors check eight accelerators and terabytes of memory first."""
@@ -96,6 +95,7 @@ class AwsProvider:
         )
         self._images = Images(self._clients)
         self._gangs = Gangs(self._clients)
+        self._queues = InterruptionQueues(self._clients, settings.interruption_queues)
         self._spot_prices = SpotPrices(
             self._clients,
             catalogue=tuple(self._offers.values()),
@@ -210,6 +210,7 @@ class AwsProvider:
                 raise call_failed(error, f"list the instances in {region}") from error
             log.warning("%s", call_failed(error, f"list the instances in {region}").message)
             found += last
+        self._sightings.noticed(self._queues.hear({each.instance_id for each in found}))
         return self._sightings.listing(found, run_id)
 
     def price_changes(self, instance_id: str, since_s: float) -> Sequence[tuple[float, float]]:

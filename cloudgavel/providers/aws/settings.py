@@ -37,6 +37,8 @@ class AwsSettings:
     spot_price_cap_usd_per_hour: float | None = None
     """Of the whole instance, not of one GPU. ``None`` = no bid: spot never costs more than
     on-demand, and a bid only adds interruptions."""
+    interruption_queues: tuple[str, ...] = ()
+    """SQS queues to read spot warnings from."""
     max_instances: int | None = None
     """At most so many machines at a time; ``None`` = as many as the account's quotas allow."""
     subnet_by_zone: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

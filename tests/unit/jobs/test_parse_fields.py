@@ -277,7 +277,10 @@ HEAD = """
     round: 6m
     deadline_margin: 15%
     clouds:
-      aws: {regions: [us-east-1, us-west-2, us-east-1], max_instances: 20}
+      aws:
+        regions: [us-east-1, us-west-2, us-east-1]
+        max_instances: 20
+        interruption_queue: https://sqs.us-east-1.amazonaws.com/123456789012/warnings
       gcp: {project: my-project, regions: us-central1}
     store: s3://my-bucket/runs
     notify: [https://hooks.example.org/x]
@@ -296,7 +299,12 @@ def test_the_head_of_the_file() -> None:
         0.15,
     )
     assert run.clouds == (
-        CloudSpec(provider="aws", regions=("us-east-1", "us-west-2"), max_instances=20),
+        CloudSpec(
+            provider="aws",
+            regions=("us-east-1", "us-west-2"),
+            max_instances=20,
+            interruption_queues=("https://sqs.us-east-1.amazonaws.com/123456789012/warnings",),
+        ),
         CloudSpec(provider="gcp", regions=("us-central1",), project="my-project"),
     )
     assert run.rehearsal == RehearsalSpec(
@@ -326,6 +334,11 @@ def test_the_head_of_the_file() -> None:
         ("clouds: {gcp: {regions: [us-central1-b]}}", "did you mean the region `us-central1`"),
         ("clouds: {aws: {regions: [Virginia]}}", "expected a region like us-east-1"),
         ("clouds: {aws: {project: x}}", "unknown key `project`"),
+        ("clouds: {aws: {interruption_queue: warnings}}", "expected a queue like https://sqs."),
+        (
+            "clouds: {gcp: {interruption_queue: x}}",
+            "unknown key `interruption_queue`",
+        ),
         ("clouds: {aws: {max_instances: 0}}", "max_instances must be between 1"),
         ("clouds: [aws, aws]", "`aws` is given twice"),
         ("cluster: {V100: 0}", "the count must be between 1"),

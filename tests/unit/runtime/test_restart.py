@@ -98,7 +98,7 @@ def essence(state: RunState) -> object:
     return state.ended, state.ended_at_s, state.spent_micro_usd, state.decisions, jobs
 
 
-@pytest.mark.parametrize(("budget_usd", "stride"), [(1.0, 3), (3.0, 23)])
+@pytest.mark.parametrize(("budget_usd", "stride"), [(1.0, 3), (2.5, 23)])
 def test_killed_at_any_write_it_decides_no_more_and_no_less(budget_usd: float, stride: int) -> None:
     log = KillingLog()
     whole = story(log, budget_usd)

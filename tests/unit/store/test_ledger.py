@@ -1,7 +1,9 @@
 """Money adds up to the micro-dollar, whatever is asked of it and in whatever slices."""
 
 import math
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,9 +14,16 @@ from cloudgavel.store.log import MemoryLog
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
 
-def a_journal(*, price: float = 3.6, accelerators: int = 1) -> Journal:
-    journal = Journal(MemoryLog())
-    offer = an_offer(price=price, accelerators=accelerators)
+def a_journal(
+    *,
+    price: float = 3.6,
+    accelerators: int = 1,
+    spot: bool = False,
+    provider: str = "aws",
+    log: MemoryLog | None = None,
+) -> Journal:
+    journal = Journal(log or MemoryLog())
+    offer = replace(an_offer(price=price, accelerators=accelerators, spot=spot), provider=provider)
     journal.record(
         ev.RunCreated(
             at_s=START_S, run_id="r", spec=a_run(a_job("a"), a_job("b")), budget_usd=None
@@ -47,11 +56,18 @@ def start(journal: Journal, job: str, at_s: float, indices: tuple[int, ...] = (0
     )  # fmt: skip
 
 
-def end(journal: Journal, at_s: float, *, seen_at_s: float | None = None) -> None:
+def end(
+    journal: Journal,
+    at_s: float,
+    *,
+    seen_at_s: float | None = None,
+    reason: str = "requested",
+    estimated: bool = False,
+) -> None:
     journal.record(
         ev.InstanceEnded(
             at_s=START_S + (seen_at_s if seen_at_s is not None else at_s),
-            instance_id="i", ended_at_s=START_S + at_s, reason="requested",
+            instance_id="i", ended_at_s=START_S + at_s, reason=reason, estimated=estimated,
         )
     )  # fmt: skip
 
@@ -168,3 +184,40 @@ def test_a_split_adds_up_and_is_fair_to_the_micro_dollar(
     total = sum(weights.values())
     for name, part in parts.items():
         assert abs(part - amount * weights[name] / total) < 1 + 1e-3
+
+
+def test_a_spot_machine_that_aws_takes_in_its_first_hour_is_waived_for_all_who_were_on_it() -> None:
+    log = MemoryLog()
+    journal = a_journal(accelerators=4, spot=True, log=log)
+    rent(journal)
+    start(journal, "a", 100, (0, 1, 2))
+    start(journal, "b", 100, (3,))
+    journal.accrue_all(START_S + 501)
+    end(journal, 3599.5, seen_at_s=3650, reason="interrupted")
+    state = journal.state
+    assert state.spent_micro_usd == state.unattributed_micro_usd == 0
+    assert [job.spent_micro_usd for job in state.jobs.values()] == [0, 0]
+    assert state.instances["i"].accrued_micro_usd == 0
+    assert state.instances["i"].waived_micro_usd == 3_600_000
+    assert imbalance_micro_usd(state) == 0
+    assert Journal(log).state == state
+
+
+@pytest.mark.parametrize(
+    ("at_s", "change", "ending"),
+    [
+        (3600, {}, {}),
+        (1000, {}, {"reason": "requested"}),
+        (1000, {}, {"reason": "vanished", "estimated": True}),
+        (1000, {"spot": False}, {}),
+        (1000, {"provider": "gcp"}, {}),
+    ],
+    ids=["after the hour", "ended by us", "nobody knows", "on demand", "Google"],
+)
+def test_nothing_else_is_waived(at_s: float, change: dict, ending: dict) -> None:
+    journal = a_journal(**({"spot": True} | change))
+    rent(journal)
+    end(journal, at_s, **({"reason": "interrupted"} | ending))
+    state = journal.state
+    assert state.spent_micro_usd == round(at_s * 1000)
+    assert state.instances["i"].waived_micro_usd == 0
