@@ -336,7 +336,7 @@ def test_the_head_of_the_file() -> None:
         ("clouds: {aws: {project: x}}", "unknown key `project`"),
         ("clouds: {aws: {interruption_queue: warnings}}", "expected a queue like https://sqs."),
         (
-            "clouds: {gcp: {interruption_queue: x}}",
+            "clouds: {gcp: {interruption_queue: https://sqs.us-east-1.amazonaws.com/1/q}}",
             "unknown key `interruption_queue`",
         ),
         ("clouds: {aws: {max_instances: 0}}", "max_instances must be between 1"),
