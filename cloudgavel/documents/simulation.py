@@ -15,7 +15,7 @@ class SimulationResult:
 
     policy: str
     seed: int | None
-    """Of a generated workload."""
+    """Of a generated workload or a drawn market."""
     jobs: int
     jobs_completed: int
     avg_jct_s: float | None
@@ -26,11 +26,13 @@ class SimulationResult:
     makespan_s: float
     """From the first arrival to the last end."""
     cost_usd: float | None
-    """Accelerator-seconds in use times their price."""
+    """Fixed cluster: accelerator-seconds in use times their price. Rented: all machine-seconds,
+    from the launch to the confirmed end, each at the price of its time; a sum of micro-dollars."""
     idle_cost_usd: float | None
-    """The same of the accelerators that stood idle until the last end."""
+    """Fixed cluster: of the accelerators that stood idle until the last end, on top of
+    ``cost_usd``. Rented: the part of ``cost_usd`` in which no job was there (boot, idle)."""
     utilization: float
-    """Accelerator-seconds in use over all there were until the last end."""
+    """Accelerator-seconds in use over all there were (rented: that were paid for)."""
     deadlines: int
     deadline_misses: int
     worst_normalised_throughput: float | None
@@ -41,10 +43,16 @@ class SimulationResult:
     mean_finish_time_ratio: float | None
     rounds: int
     moves: int
-    """Starts of jobs that had run before, elsewhere or earlier."""
+    """Fixed cluster: starts of jobs that had run before, elsewhere or earlier. Rented: moves from
+    one machine to another, interruptions apart."""
+    interruptions: int
+    """Jobs' losses of a machine that was taken; 0 on a fixed cluster."""
+    lost_steps: int
+    """Steps that had to be done again, for they were not saved; 0 on a fixed cluster."""
     solves: int
+    """Decisions that asked the policy."""
     solve_s: float
-    """CPU seconds in the decisions that asked the policy."""
+    """CPU seconds in these decisions."""
     wall_s: float
     gave_up: bool
     """Nothing ran any more although jobs were left."""
@@ -66,10 +74,18 @@ class PolicySummary:
     policy: str
     seeds: int
     avg_jct_s: Interval | None
+    p50_jct_s: Interval | None
+    p90_jct_s: Interval | None
+    p99_jct_s: Interval | None
     makespan_s: Interval
     cost_usd: Interval | None
     deadlines_met_share: Interval | None
     utilization: Interval
+    moves: Interval
+    interruptions: Interval
+    lost_steps: Interval
+    solve_s: float
+    """CPU seconds of all seeds together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,12 +112,17 @@ class SimulatedType:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationDocument:
-    """Policies compared on the same workloads and the same cluster."""
+    """Policies compared on the same workloads, on the same cluster or in the same markets."""
 
     schema: str = "cloudgavel/simulation"
     schema_version: int = 1
     workload: str
     cluster: tuple[SimulatedType, ...]
+    """Empty when machines are rented."""
+    market: str | None
+    """Where machines are rented, in words; ``None`` on a fixed cluster."""
+    budget_usd: float | None
+    """Of a rented run; ``None`` = unlimited."""
     round_s: float
     change_over_s: float
     measured_jobs: tuple[int, int] | None

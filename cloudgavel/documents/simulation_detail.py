@@ -8,7 +8,7 @@ class LeaseBar:
     """One accelerator held by a job from one instant to another."""
 
     accelerator: int
-    """Row of the drawing: types one after the other, numbers within."""
+    """Row of the drawing: types one after the other, numbers (rented: machines) within."""
     from_s: float
     to_s: float
     job: str
@@ -24,3 +24,5 @@ class PolicyDetail:
     busy: tuple[tuple[float, int], ...]
     """Instants at which the number of accelerators in use changes, and to what."""
     bars: tuple[LeaseBar, ...]
+    rows: tuple[tuple[str, int], ...]
+    """Rows of the drawing by type of accelerator, from top to bottom."""

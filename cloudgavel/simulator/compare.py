@@ -3,14 +3,18 @@
 A result depends on its policy, seed and inputs alone, so that processes, their number and their
 order change nothing. With ``results_dir`` every finished pair is kept in a file named by a digest
 of all that it depends on; what is there is not computed again.
+
+What is compared is a ``Comparable``: a fixed cluster (``Comparison``) or rented machines
+(``simulator.rented.comparison``).
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -35,9 +39,34 @@ from cloudgavel.simulator.workload import Workload
 COMPARED = ("avg_jct_s", "makespan_s", "cost_usd", "deadline_misses")
 
 
+class Comparable(Protocol):
+    """Policies, seeds, and how one policy fares with one seed. Travels to other processes."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Names; differences are to the first one."""
+        ...
+
+    def pairs(self) -> list[tuple[str, int | None]]:
+        """Every policy with every seed, seeds outermost."""
+        ...
+
+    def digest(self) -> str:
+        """Of everything a result depends on but policy and seed."""
+        ...
+
+    def simulate(self, policy: str, seed: int | None) -> SimulationResult:
+        """Simulate one pair; ``wall_s`` is left 0."""
+        ...
+
+    def frame(self) -> SimulationDocument:
+        """Return the document without results: what was compared."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared: one workload, or a generator with seeds."""
+    """What is compared on a fixed cluster: one workload, or a generator with seeds."""
 
     policies: tuple[str, ...]
     table: ThroughputTable
@@ -61,9 +90,74 @@ class Comparison:
         seeds: Sequence[int | None] = self.seeds if self.workload is None else (None,)
         return [(policy, seed) for seed in seeds for policy in self.policies]
 
+    def digest(self) -> str:
+        """Of everything a result depends on but policy and seed."""
+        table = self.table
+        content = [
+            __version__,
+            sorted(
+                (str(key), sorted((str(k), v) for k, v in row.items()))
+                for key, row in table.alone.items()
+            ),
+            sorted(
+                (key, sorted((str(k), v) for k, v in row.items()))
+                for key, row in table.beside.items()
+            ),
+            [asdict(kind) for kind in self.types],
+            asdict(self.settings),
+            None if self.workload is None else asdict(self.workload),
+            None if self.generator is None else asdict(self.generator),
+            self.measured,
+        ]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def simulate(self, policy: str, seed: int | None) -> SimulationResult:
+        """Run one policy on the workload of a seed."""
+        run = run_cluster(
+            self.workload_for(seed),
+            self.table,
+            self.types,
+            policy_named(policy),
+            self.settings,
+            timer=time.process_time,
+        )
+        return result_of(run, policy=policy, seed=seed, measured=self.measured)
+
+    def frame(self) -> SimulationDocument:
+        """Return the document without results."""
+        name = self.workload.name if self.workload is not None else described(self.generator)
+        return SimulationDocument(
+            workload=name,
+            cluster=tuple(
+                SimulatedType(
+                    accelerator=kind.accelerator,
+                    count=kind.count,
+                    accelerators_per_instance=kind.accelerators_per_instance,
+                    usd_per_hour=kind.usd_per_hour,
+                )
+                for kind in self.types
+            ),
+            market=None,
+            budget_usd=None,
+            round_s=self.settings.round_s,
+            change_over_s=self.settings.change_over_s,
+            measured_jobs=self.measured,
+            results=(),
+            summaries=(),
+            differences=(),
+            notes=() if self.workload is None else self.workload.notes,
+        )
+
+
+def described(generator: GeneratorSettings | None) -> str:
+    """``50 generated jobs, 4/h``."""
+    assert generator is not None
+    pace = "all at once" if generator.jobs_per_hour is None else f"{generator.jobs_per_hour:g}/h"
+    return f"{generator.job_count} generated jobs, {pace}"
+
 
 def compare(
-    comparison: Comparison,
+    comparison: Comparable,
     *,
     workers: int = 1,
     results_dir: Path | None = None,
@@ -78,7 +172,7 @@ def compare(
     pairs = comparison.pairs()
     found: dict[int, SimulationResult] = {}
     missing: list[int] = []
-    digest = _digest(comparison) if results_dir is not None else ""
+    digest = comparison.digest() if results_dir is not None else ""
     paths: list[Path | None] = []
     for number, (policy, seed) in enumerate(pairs):
         path = None
@@ -101,32 +195,21 @@ def compare(
     return tuple(found[number] for number in range(len(pairs)))
 
 
-def simulate_one(comparison: Comparison, policy_name: str, seed: int | None) -> SimulationResult:
+def simulate_one(comparison: Comparable, policy: str, seed: int | None) -> SimulationResult:
     """Simulate one pair and take its time."""
-    policy = policy_named(policy_name)
     started = time.perf_counter()
-    run = run_cluster(
-        comparison.workload_for(seed),
-        comparison.table,
-        comparison.types,
-        policy,
-        comparison.settings,
-        timer=time.process_time,
-    )
-    wall_s = time.perf_counter() - started
-    return result_of(
-        run, policy=policy_name, seed=seed, measured=comparison.measured, wall_s=wall_s
-    )
+    result = comparison.simulate(policy, seed)
+    return replace(result, wall_s=time.perf_counter() - started)
 
 
 def _numbered(
-    comparison: Comparison, number: int, policy: str, seed: int | None
+    comparison: Comparable, number: int, policy: str, seed: int | None
 ) -> tuple[int, SimulationResult]:
     return number, simulate_one(comparison, policy, seed)
 
 
 def _computed(
-    comparison: Comparison,
+    comparison: Comparable,
     pairs: Sequence[tuple[str, int | None]],
     missing: Sequence[int],
     workers: int,
@@ -161,38 +244,19 @@ def _register_ray() -> None:
 
 
 def document_of(
-    comparison: Comparison, results: Sequence[SimulationResult], *, notes: Sequence[str] = ()
+    comparison: Comparable, results: Sequence[SimulationResult], *, notes: Sequence[str] = ()
 ) -> SimulationDocument:
     """Put results into the document: summaries over seeds, and paired differences."""
-    generator = comparison.generator
-    if comparison.workload is not None:
-        name = comparison.workload.name
-    else:
-        assert generator is not None
-        pace = (
-            "all at once" if generator.jobs_per_hour is None else f"{generator.jobs_per_hour:g}/h"
-        )
-        name = f"{generator.job_count} generated jobs, {pace}"
-    said = list(notes)
+    frame = comparison.frame()
+    said = [*frame.notes, *notes]
     for result in results:
         left = result.jobs - result.jobs_completed
         if left:
             where = "" if result.seed is None else f" (seed {result.seed})"
-            said.append(f"{result.policy}{where}: {left} jobs did not end")
-    return SimulationDocument(
-        workload=name,
-        cluster=tuple(
-            SimulatedType(
-                accelerator=kind.accelerator,
-                count=kind.count,
-                accelerators_per_instance=kind.accelerators_per_instance,
-                usd_per_hour=kind.usd_per_hour,
-            )
-            for kind in comparison.types
-        ),
-        round_s=comparison.settings.round_s,
-        change_over_s=comparison.settings.change_over_s,
-        measured_jobs=comparison.measured,
+            jobs = "1 job" if left == 1 else f"{left} jobs"
+            said.append(f"{result.policy}{where}: {jobs} did not end")
+    return replace(
+        frame,
         results=tuple(results),
         summaries=tuple(_summary(name, results) for name in comparison.policies),
         differences=_differences(comparison.policies, results),
@@ -218,10 +282,17 @@ def _summary(policy: str, results: Sequence[SimulationResult]) -> PolicySummary:
         policy=policy,
         seeds=len(own),
         avg_jct_s=_interval([each.avg_jct_s for each in own]),
+        p50_jct_s=_interval([each.p50_jct_s for each in own]),
+        p90_jct_s=_interval([each.p90_jct_s for each in own]),
+        p99_jct_s=_interval([each.p99_jct_s for each in own]),
         makespan_s=interval_of([each.makespan_s for each in own]),
         cost_usd=_interval([each.cost_usd for each in own]),
         deadlines_met_share=_interval(met),
         utilization=interval_of([each.utilization for each in own]),
+        moves=interval_of([each.moves for each in own]),
+        interruptions=interval_of([each.interruptions for each in own]),
+        lost_steps=interval_of([each.lost_steps for each in own]),
+        solve_s=sum(each.solve_s for each in own),
     )
 
 
@@ -260,27 +331,6 @@ def _differences(
                 )
             )
     return tuple(found)
-
-
-def _digest(comparison: Comparison) -> str:
-    """Of everything a result depends on but policy and seed."""
-    table = comparison.table
-    content = [
-        __version__,
-        sorted(
-            (str(key), sorted((str(k), v) for k, v in row.items()))
-            for key, row in table.alone.items()
-        ),
-        sorted(
-            (key, sorted((str(k), v) for k, v in row.items())) for key, row in table.beside.items()
-        ),
-        [asdict(kind) for kind in comparison.types],
-        asdict(comparison.settings),
-        None if comparison.workload is None else asdict(comparison.workload),
-        None if comparison.generator is None else asdict(comparison.generator),
-        comparison.measured,
-    ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read(path: Path | None) -> SimulationResult | None:

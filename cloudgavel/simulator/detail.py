@@ -53,4 +53,10 @@ def detail_of(run: ClusterRun, *, policy: str) -> PolicyDetail:
     times = sorted(
         each.finished_s - each.arrives_s for each in run.outcomes if each.finished_s is not None
     )
-    return PolicyDetail(policy=policy, job_times_s=tuple(times), busy=tuple(busy), bars=tuple(bars))
+    return PolicyDetail(
+        policy=policy,
+        job_times_s=tuple(times),
+        busy=tuple(busy),
+        bars=tuple(bars),
+        rows=tuple((kind.accelerator, kind.count) for kind in run.cluster.types),
+    )

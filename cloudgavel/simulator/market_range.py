@@ -65,7 +65,7 @@ def market_range(
     if markets < 1:
         return None
     places = cheapest_places(offers)
-    quick = _without_prices(policy)
+    quick = without_prices(policy)
 
     def outcome(number: int) -> _Outcome:
         market = dataclasses.replace(rehearsal_market(run, now_s), seed=FIRST_SEED + number)
@@ -121,7 +121,7 @@ def _price_then_id(offer: Offer) -> tuple[float, str]:
     return (math.inf if price is None else price, offer.offer_id)
 
 
-def _without_prices(policy: Policy) -> Policy:
+def without_prices(policy: Policy) -> Policy:
     """Spare a policy the explanations that nobody will read."""
     if dataclasses.is_dataclass(policy) and hasattr(policy, "explained_count"):
         return dataclasses.replace(policy, explained_count=0)

@@ -35,9 +35,9 @@ def result_of(
         jobs=len(outcomes),
         jobs_completed=sum(each.finished_s is not None for each in outcomes),
         avg_jct_s=_number(times.mean()) if times.size else None,
-        p50_jct_s=_quantile(times, 50),
-        p90_jct_s=_quantile(times, 90),
-        p99_jct_s=_quantile(times, 99),
+        p50_jct_s=quantile(times, 50),
+        p90_jct_s=quantile(times, 90),
+        p99_jct_s=quantile(times, 99),
         makespan_s=span_s,
         cost_usd=_dollars(run.accelerator_s, price),
         idle_cost_usd=_dollars(np.maximum(whole_s - run.accelerator_s, 0.0), price),
@@ -50,6 +50,8 @@ def result_of(
         mean_finish_time_ratio=_mean([each.finish_time_ratio for each in counted]),
         rounds=run.rounds,
         moves=run.moves,
+        interruptions=0,
+        lost_steps=0,
         solves=run.solves,
         solve_s=run.solve_s,
         wall_s=wall_s,
@@ -76,7 +78,8 @@ def _number(value: np.floating | float) -> float:
     return float(value)
 
 
-def _quantile(values: np.ndarray, percent: float) -> float | None:
+def quantile(values: np.ndarray, percent: float) -> float | None:
+    """Percentile by linear interpolation; ``None`` of nothing."""
     return float(np.percentile(values, percent)) if values.size else None
 
 

@@ -57,3 +57,11 @@ class ThroughputTable:
                     if rate is not None and mine > 0 and theirs > 0:
                         found[a, b, number] = min(mine / rate, 1.0)
         return found
+
+
+def reference_of(table: ThroughputTable) -> str:
+    """The table's spelling of the type on which durations are meant: the V100.
+
+    Without one the name as published, which no row has: whoever asks for its rates says so.
+    """
+    return next((name for name in table.accelerators if name.lower() == "v100"), "v100")

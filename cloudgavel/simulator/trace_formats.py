@@ -1,39 +1,32 @@
 """Workloads and throughputs from files: the 2020 scheduler's formats, and CSV by column names."""
 
 import ast
-import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from cloudgavel.errors import UsageError
+from cloudgavel.simulator.csv_jobs import jobs_from_csv
 from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
 from cloudgavel.simulator.workload import Workload, WorkloadJob, workload_of
 
 SPREAD_SUFFIX = "_unconsolidated"
-CSV_COLUMNS: Mapping[str, str] = {
-    "name": "job_id",
-    "kind": "job_type",
-    "gang_size": "scale_factor",
-    "total_steps": "total_steps",
-    "arrives_s": "arrival_s",
-    "duration_s": "duration_on_v100_s",
-    "slo_factor": "slo_factor",
-    "deadline_s": "deadline_s",
-    "weight": "weight",
-    "entity": "entity",
-}
-"""Field -> column of a generated workload; ``--columns`` replaces any of them."""
 
 
-def load_workload(path: Path, *, columns: Mapping[str, str] | None = None) -> Workload:
+def load_workload(
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    table: ThroughputTable | None = None,
+) -> Workload:
     """Read a ``.trace`` (the 2020 scheduler's tab-separated jobs) or a ``.csv``.
 
-    Raises ``UsageError`` with the line for what cannot be read.
+    ``table`` says what jobs do of which a CSV has only the duration. Raises ``UsageError`` with the
+    line for what cannot be read.
     """
     text = _text(path, "--workload")
     if path.suffix == ".csv":
-        return _from_csv(path, text, {**CSV_COLUMNS, **(columns or {})})
+        return jobs_from_csv(path, text, columns, table)
     return _from_trace(path, text)
 
 
@@ -122,47 +115,4 @@ def _from_trace(path: Path, text: str) -> Workload:
                     "expected tab-separated: kind, command, ..., steps, gang, weight, SLO, time"
                 ],
             ) from error
-    return workload_of(path.name, jobs)
-
-
-def _from_csv(path: Path, text: str, columns: Mapping[str, str]) -> Workload:
-    """Named columns; a deadline is ``deadline_s``, or arrival + ``slo_factor`` x duration."""
-    reader = csv.DictReader(text.splitlines())
-    there = reader.fieldnames or []
-    missing = [columns[field] for field in ("kind", "total_steps") if columns[field] not in there]
-    if missing:
-        raise UsageError(
-            f"{path} has no column {', '.join(missing)}",
-            facts=[("columns", ", ".join(there))],
-            hints=["name them with --columns kind=...,total_steps=..."],
-        )
-    jobs: list[WorkloadJob] = []
-    for number, row in enumerate(reader, start=2):
-
-        def cell(field: str, row: Mapping[str, str | None] = row) -> str | None:
-            return row.get(columns[field]) or None
-
-        try:
-            arrives_s = float(cell("arrives_s") or 0.0)
-            deadline = cell("deadline_s")
-            deadline_s = None if deadline is None else float(deadline)
-            factor, duration = cell("slo_factor"), cell("duration_s")
-            if deadline_s is None and factor is not None and duration is not None:
-                deadline_s = arrives_s + float(factor) * float(duration)
-            jobs.append(
-                WorkloadJob(
-                    name=cell("name") or str(len(jobs)),
-                    kind=cell("kind") or "",
-                    gang_size=int(float(cell("gang_size") or 1)),
-                    total_steps=float(cell("total_steps") or "nan"),
-                    arrives_s=arrives_s,
-                    weight=float(cell("weight") or 1.0),
-                    deadline_s=deadline_s,
-                    entity=cell("entity"),
-                )
-            )
-        except ValueError as error:
-            raise UsageError(f"{path}:{number} is not a job", facts=[("reason", str(error))]) from (
-                error
-            )
     return workload_of(path.name, jobs)

@@ -27,6 +27,8 @@ class Workload:
 
     name: str
     jobs: tuple[WorkloadJob, ...]
+    notes: tuple[str, ...] = ()
+    """What was left out when it was read."""
 
     @property
     def gang_sizes(self) -> tuple[int, ...]:
@@ -34,7 +36,7 @@ class Workload:
         return tuple(sorted({job.gang_size for job in self.jobs}))
 
 
-def workload_of(name: str, jobs: Iterable[WorkloadJob]) -> Workload:
+def workload_of(name: str, jobs: Iterable[WorkloadJob], *, notes: tuple[str, ...] = ()) -> Workload:
     """Check and order jobs.
 
     Raises ``UsageError`` for names that occur twice and numbers that mean nothing.
@@ -54,4 +56,4 @@ def workload_of(name: str, jobs: Iterable[WorkloadJob]) -> Workload:
                 raise UsageError(f"`{job.name}` of {name} has no usable {what}: {value:g}")
         if job.gang_size < 1:
             raise UsageError(f"`{job.name}` of {name} has a gang of {job.gang_size}")
-    return Workload(name=name, jobs=ordered)
+    return Workload(name=name, jobs=ordered, notes=notes)

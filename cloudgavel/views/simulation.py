@@ -19,29 +19,14 @@ METRIC_NAMES = {
 
 def simulation_text(document: SimulationDocument, *, width: int) -> str:
     """Draw the document."""
-    cluster = ", ".join(f"{kind.count} {kind.accelerator}" for kind in document.cluster)
-    lines = [
-        f"{document.workload} on {cluster}, rounds of {span(document.round_s)}"
-        + (f", {span(document.change_over_s)} a move" if document.change_over_s else "")
-    ]
+    rented = document.market is not None
+    lines = [_heading(document)]
     if document.measured_jobs is not None:
         first, last = document.measured_jobs
         lines.append(f"Job times are over jobs {first} to {last}.")
     lines.append("")
-    columns = (
-        Column(head="POLICY"),
-        Column(head="JOBS", right=True, drop=3),
-        Column(head="MEAN JOB TIME", right=True),
-        Column(head="P99", right=True, drop=1),
-        Column(head="MAKESPAN", right=True),
-        Column(head="COST", right=True),
-        Column(head="LATE", right=True),
-        Column(head="IN USE", right=True, drop=2),
-        Column(head="MOVES", right=True, drop=4),
-        Column(head="SOLVING", right=True, drop=5),
-    )
     rows = [_row(document, summary) for summary in document.summaries]
-    lines += table(columns, rows, width=width)
+    lines += table(_columns(rented), rows, width=width)
     if document.differences:
         seeds = max(summary.seeds for summary in document.summaries)
         lines += ["", f"Against {document.summaries[0].policy}, pair by pair:"]
@@ -54,13 +39,44 @@ def simulation_text(document: SimulationDocument, *, width: int) -> str:
                 f"  {found.policy}: {what} {_signed(found.metric, found.difference)}{relative}"
             )
         if seeds > 1:
-            lines.append(f"In brackets after +/-: half the 95% interval over {seeds} seeds.")
+            lines.append(f"After +/-: half the 95% interval over {seeds} seeds.")
     lines += [f"note: {note}" for note in document.notes]
     return "\n".join(lines)
 
 
+def _heading(document: SimulationDocument) -> str:
+    if document.market is None:
+        place = ", ".join(f"{kind.count} {kind.accelerator}" for kind in document.cluster)
+    else:
+        place = document.market
+        limit = (
+            "no budget" if document.budget_usd is None else f"budget {money(document.budget_usd)}"
+        )
+        place += f", {limit}"
+    moves = f", {span(document.change_over_s)} a move" if document.change_over_s else ""
+    return f"{document.workload} on {place}, rounds of {span(document.round_s)}{moves}"
+
+
+def _columns(rented: bool) -> list[Column]:
+    taken = [Column(head="TAKEN", right=True, drop=3), Column(head="LOST", right=True, drop=5)]
+    return [
+        Column(head="POLICY"),
+        Column(head="JOBS", right=True, drop=4),
+        Column(head="MEAN JOB TIME", right=True),
+        Column(head="P99", right=True, drop=1),
+        Column(head="MAKESPAN", right=True),
+        Column(head="COST", right=True),
+        Column(head="LATE", right=True),
+        *(taken if rented else []),
+        Column(head="IN USE", right=True, drop=2),
+        Column(head="MOVES", right=True, drop=6),
+        Column(head="SOLVING", right=True, drop=7),
+    ]
+
+
 def _row(document: SimulationDocument, summary: PolicySummary) -> list[str]:
     own = [result for result in document.results if result.policy == summary.policy]
+    taken = [str(_sum(own, "interruptions")), f"{_sum(own, 'lost_steps'):,}"]
     p99 = [result.p99_jct_s for result in own if result.p99_jct_s is not None]
     return [
         summary.policy,
@@ -72,6 +88,7 @@ def _row(document: SimulationDocument, summary: PolicySummary) -> list[str]:
         f"{_sum(own, 'deadline_misses')}/{_sum(own, 'deadlines')}"
         if _sum(own, "deadlines")
         else "-",
+        *(taken if document.market is not None else []),
         share(summary.utilization.mean),
         str(_sum(own, "moves")),
         f"{sum(result.solve_s for result in own):.2f}s",

@@ -54,7 +54,8 @@ def simulation_report(document: SimulationDocument, details: Sequence[PolicyDeta
 
 def _footer(document: SimulationDocument) -> str:
     seeds = sorted({result.seed for result in document.results if result.seed is not None})
-    said = f"Rounds of {document.round_s:g} s, {document.change_over_s:g} s a move."
+    said = f"Rounds of {document.round_s:g} s"
+    said += "." if document.market else f", {document.change_over_s:g} s a move."
     if seeds:
         said += f" Seeds {seeds[0]} to {seeds[-1]}; drawn in detail: seed {seeds[0]}."
     return f"<footer>{escape(said)} Written by cloudgavel simulate.</footer>"
@@ -195,12 +196,16 @@ def _at(times: Sequence[float], part: float) -> float:
 
 
 def _busy_figure(document: SimulationDocument, details: Sequence[PolicyDetail]) -> str:
-    total = sum(kind.count for kind in document.cluster)
+    rented = document.market is not None
     drawn = [(number, each) for number, each in enumerate(details) if each.busy]
     if not drawn:
         return ""
+    total = sum(kind.count for kind in document.cluster)
+    if rented:
+        total = max(count for _, each in drawn for _, count in each.busy)
+    what = "accelerators rented" if rented else "accelerators in use"
     axes = _Axes(max(each.busy[-1][0] for _, each in drawn), float(total))
-    inner = [axes.frame("time", "accelerators in use", span, lambda value: f"{value:.0f}")]
+    inner = [axes.frame("time", what, span, lambda value: f"{value:.0f}")]
     for place, (number, each) in enumerate(drawn):
         points = []
         before = 0
@@ -214,8 +219,8 @@ def _busy_figure(document: SimulationDocument, details: Sequence[PolicyDetail]) 
         inner.append(_label(number, each.policy, WIDTH - RIGHT + 8, TOP + 12 + 15 * place))
     rows = [[each.policy, share(each.utilization.mean)] for each in document.summaries]
     return _figure(
-        "Accelerators in use",
-        f"Of {total}; until the last job ended.",
+        what.capitalize(),
+        f"At most {total} at a time." if rented else f"Of {total}; until the last job ended.",
         "".join(inner),
         _table(("policy", "in use"), rows),
     )
@@ -224,7 +229,7 @@ def _busy_figure(document: SimulationDocument, details: Sequence[PolicyDetail]) 
 def _lease_figure(document: SimulationDocument, detail: PolicyDetail) -> str:
     if not detail.bars:
         return ""
-    total = sum(kind.count for kind in document.cluster)
+    total = sum(count for _, count in detail.rows)
     row_px = max(2.0, min(10.0, 420.0 / total))
     height = int(TOP + BOTTOM + total * row_px)
     most_s = max(bar.to_s for bar in detail.bars)
@@ -241,18 +246,17 @@ def _lease_figure(document: SimulationDocument, detail: PolicyDetail) -> str:
             f'height="{row_px * 0.85:.1f}" fill="{colour}"><title>{escape(bar.job)}</title></rect>'
         )
     row = 0
-    for kind in document.cluster:
-        y = TOP + (row + kind.count / 2) * row_px + 4
-        inner.append(
-            f'<text x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(kind.accelerator)}</text>'
-        )
-        row += kind.count
+    for kind, count in detail.rows:
+        y = TOP + (row + count / 2) * row_px + 4
+        inner.append(f'<text x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(kind)}</text>')
+        row += count
     inner.append(
         f'<text x="{LEFT}" y="{height - 10}">0</text><text x="{WIDTH - 10}" y="{height - 10}" '
         f'text-anchor="end">{escape(span(most_s))}</text>'
     )
     left_out = len(detail.bars) - len(kept)
-    finding = "One row for each accelerator, one colour for each job."
+    what = "accelerator" if document.market is None else "rented machine"
+    finding = f"One row for each {what}, one colour for each job."
     if left_out:
         finding += f" The {left_out} shortest leases are left out."
     return _figure(f"Who ran where: {detail.policy}", finding, "".join(inner), "", height)

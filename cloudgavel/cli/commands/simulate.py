@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,50 +11,84 @@ from cloudgavel.cli.commands.simulate_spot import spot
 from cloudgavel.cli.streams import answer, answer_json, note, text_width, wants_motion
 from cloudgavel.errors import UsageError
 
-DEFAULT_POLICIES = "max_min_fairness,max_min_fairness_agnostic,shortest_remaining,fifo"
+
+class _Simulate(click.Command):
+    """A command whose first word may also be ``spot``, a command of its own."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Hand over to ``simulate spot`` where that is meant."""
+        if args and args[0] == "spot":
+            return spot.make_context(f"{info_name} spot", args[1:], parent=parent, **extra)
+        return super().make_context(info_name, args, parent=parent, **extra)
 
 
-@click.group(
+@click.command(
     "simulate",
-    invoke_without_command=True,
-    help="Policies on the same workload and cluster, in virtual time. Nothing is rented.",
+    cls=_Simulate,
+    epilog="`cloudgavel simulate spot --help`: replay spot availability traces for one job.",
 )
+@click.argument("file", metavar="[JOBS_YAML]", required=False)
 @click.option(
-    "--workload",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Jobs: a .trace or a .csv. Without one, jobs are generated.",
+    "--rented", is_flag=True, help="Rent machines for --workload or generated jobs. No cluster."
 )
+@click.option("--budget", metavar="USD", help="Of the rented run; overrides the file's.")
 @click.option(
-    "--throughputs",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Measured steps/s by type, kind and gang (JSON).",
+    "--trace",
+    multiple=True,
+    metavar="FILE",
+    help="Recorded spot availability, like us-east-1a_v100_1.json; may be repeated.",
 )
-@click.option("--cluster", help="Accelerators, like v100=8,p100=16,k80=24.")
+@click.option("--cluster", help="A fixed cluster instead, like v100=8,p100=16,k80=24.")
 @click.option("--prices", default="", help="USD/h of one accelerator, like v100=0.74.")
 @click.option(
     "--per-instance",
     default="",
     help="Accelerators of one machine, like v100=4: gangs are consolidated or spread.",
 )
-@click.option("--policies", default=DEFAULT_POLICIES, show_default=True, help="With commas.")
-@click.option("--columns", default="", help="Columns of a .csv, like kind=model,arrives_s=submit.")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Generated workloads.")
+@click.option(
+    "--workload",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Jobs: a .trace or a .csv. Without jobs from anywhere, they are generated.",
+)
+@click.option("--columns", default="", help="Columns of a .csv, like kind=model,submit=time.")
+@click.option(
+    "--throughputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Measured steps/s by type, kind and gang (JSON).",
+)
+@click.option(
+    "--policies",
+    help="With commas.  [default: min_cost,on_demand_only,min_makespan; on a cluster "
+    "max_min_fairness,max_min_fairness_agnostic,shortest_remaining,fifo]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Markets, generated jobs.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="The first seed.")
-@click.option("--jobs", type=click.IntRange(min=1), default=100, help="Generated jobs.")
+@click.option(
+    "--generate", "--jobs", "jobs", type=click.IntRange(min=1), default=100, help="Generated jobs."
+)
 @click.option("--jobs-per-hour", type=click.FloatRange(min=0, min_open=True), default=None)
 @click.option("--gangs", is_flag=True, help="Generate jobs of 1, 2, 4 and 8 accelerators.")
-@click.option("--deadlines", is_flag=True, help="Generate deadlines.")
-@click.option("--round-s", type=click.FloatRange(min=1), default=360.0, show_default=True)
+@click.option("--deadlines", is_flag=True, help="Generate deadlines of 1.2, 2, 10 x the duration.")
+@click.option("--round-s", type=click.FloatRange(min=1), help="Seconds of a round.  [default: 360]")
 @click.option(
     "--change-over-s",
     type=click.FloatRange(min=0),
     default=0.0,
-    help="Save and restore of a job that goes on elsewhere or later.",
+    help="On a cluster: save and restore of a job that goes on elsewhere or later.",
 )
 @click.option(
-    "--start-s", type=click.FloatRange(min=0), default=0.0, help="A job's very first start."
+    "--start-s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="On a cluster: a job's very first start.",
 )
-@click.option("--measured", help="Job times over these jobs only, like 400-499.")
+@click.option("--measured", help="On a cluster: job times over these jobs only, like 400-499.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes at a time.")
 @click.option("--parallel", type=click.Choice(["local", "ray"]), default="local")
 @click.option(
@@ -68,67 +103,24 @@ DEFAULT_POLICIES = "max_min_fairness,max_min_fairness_agnostic,shortest_remainin
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write one self-contained HTML page with figures.",
 )
-@click.pass_context
 def simulate(
-    context: click.Context,
-    workload: Path | None,
-    throughputs: Path | None,
-    cluster: str | None,
-    prices: str,
-    per_instance: str,
-    policies: str,
-    columns: str,
-    seeds: int,
-    seed: int,
-    jobs: int,
-    jobs_per_hour: float | None,
-    gangs: bool,
-    deadlines: bool,
-    round_s: float,
-    change_over_s: float,
-    start_s: float,
-    measured: str | None,
     workers: int,
     parallel: str,
     results_dir: Path | None,
     output: str,
     as_json: bool,
     report: Path | None,
+    **asked: Any,
 ) -> None:
-    """Load, simulate every policy, answer."""
-    if context.invoked_subcommand is not None:
-        return
-    if throughputs is None or cluster is None:
-        missing = "--throughputs" if throughputs is None else "--cluster"
-        raise UsageError(f"{missing} is missing", hints=["see `cloudgavel simulate --help`"])
-    from cloudgavel.simulator.cluster_run import ClusterRunSettings
-    from cloudgavel.simulator.clusters import parse_cluster
-    from cloudgavel.simulator.compare import Comparison, compare, document_of
-    from cloudgavel.simulator.generate import GeneratorSettings
-    from cloudgavel.simulator.trace_formats import load_throughputs, load_workload
+    """Policies on the same jobs, in virtual time. Nothing is rented.
 
-    names = tuple(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
-    if not names:
-        raise UsageError("--policies names none")
-    types = parse_cluster(cluster, prices=prices, per_instance=per_instance)
-    table = load_throughputs(throughputs)
-    _check(names, [kind.accelerator for kind in types], table.accelerators)
-    given = None if workload is None else load_workload(workload, columns=_columns(columns))
-    comparison = Comparison(
-        policies=names,
-        table=table,
-        types=types,
-        settings=ClusterRunSettings(round_s=round_s, change_over_s=change_over_s, start_s=start_s),
-        workload=given,
-        generator=GeneratorSettings(
-            job_count=jobs,
-            jobs_per_hour=jobs_per_hour,
-            several_accelerators=gangs,
-            deadlines=deadlines,
-        ),
-        seeds=tuple(range(seed, seed + seeds)),
-        measured=_measured(measured, jobs if given is None else len(given.jobs)),
-    )
+    With a jobs.yaml (or --rented) machines are rented in simulated markets, by the code that plans
+    and runs; with --cluster the jobs share a fixed cluster.
+    """
+    from cloudgavel.cli.simulating import Asked, comparison_of, details_of
+    from cloudgavel.simulator.compare import compare, document_of
+
+    comparison = comparison_of(Asked(**asked))
     results = compare(
         comparison,
         workers=workers,
@@ -138,7 +130,6 @@ def simulate(
     )
     document = document_of(comparison, results)
     if report is not None:
-        from cloudgavel.simulator.detail import details_of
         from cloudgavel.views.simulation_report import simulation_report
 
         try:
@@ -156,50 +147,6 @@ def simulate(
         from cloudgavel.views.simulation import simulation_text
 
         answer(simulation_text(document, width=text_width()))
-
-
-simulate.add_command(spot)
-
-
-def _check(policies: tuple[str, ...], types: list[str], known: tuple[str, ...]) -> None:
-    """Refuse names that nothing is known of before anything is simulated."""
-    from cloudgavel.policies.registry import policy_named
-
-    for name in policies:
-        policy_named(name)
-    for accelerator in types:
-        if accelerator not in known:
-            raise UsageError(
-                f"no throughput is known for `{accelerator}`",
-                facts=[("known types", ", ".join(known))],
-            )
-
-
-def _columns(text: str) -> dict[str, str]:
-    """``field=column`` pairs."""
-    from cloudgavel.simulator.trace_formats import CSV_COLUMNS
-
-    found = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        field, equals, column = part.partition("=")
-        if not equals or field not in CSV_COLUMNS:
-            raise UsageError(
-                f"--columns: expected field=column, got `{part}`",
-                facts=[("fields", ", ".join(CSV_COLUMNS))],
-            )
-        found[field] = column
-    return found
-
-
-def _measured(text: str | None, job_count: int) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    first, _, last = text.partition("-")
-    if not (first.isdecimal() and last.isdecimal()) or int(first) > int(last):
-        raise UsageError(f"--measured: expected first-last like 400-499, got `{text}`")
-    if int(last) >= job_count:
-        raise UsageError(f"--measured ends at job {last}, the last one is {job_count - 1}")
-    return int(first), int(last)
 
 
 class _Progress:

@@ -112,3 +112,91 @@ def test_a_type_without_throughputs_is_refused(files: list[str]) -> None:
 
 def test_spot_is_still_a_subcommand() -> None:
     assert "TRACE" in called(["spot", "--help"]).stdout
+
+
+JOBS_YAML = """
+version: 1
+name: two
+budget: 60
+rehearsal: {clouds: {aws: {regions: [us-east-1]}}}
+jobs:
+  - {name: a, command: "true", steps: 1800, accelerators: {V100: 1}, throughput: {V100: 1.0},
+     deadline: 6h}
+  - {name: b, command: "true", steps: 900, accelerators: {V100: 1}, throughput: {V100: 1.0},
+     arrives: 1h}
+"""
+
+
+@pytest.fixture
+def jobs_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "jobs.yaml").write_text(JOBS_YAML)
+    monkeypatch.chdir(tmp_path)
+    return "jobs.yaml"
+
+
+def test_a_jobs_file_is_simulated_on_rented_machines(jobs_yaml: str) -> None:
+    document = json.loads(
+        called(
+            [jobs_yaml, "--policies", "min_cost,on_demand_only", "--seeds", "2", "--json"]
+        ).stdout
+    )
+    assert document["schema"] == "cloudgavel/simulation"
+    assert document["budget_usd"] == 60 and document["market"].endswith("offers of aws")
+    assert [each["seed"] for each in document["results"]] == [0, 0, 1, 1]
+    for each in document["results"]:
+        assert set(each) >= PROMISED | {"interruptions", "lost_steps", "p50_jct_s", "p90_jct_s"}
+        assert each["jobs_completed"] == 2 and each["deadline_misses"] == 0
+    assert {each["metric"] for each in document["differences"]} >= {"cost_usd", "makespan_s"}
+
+
+def test_the_budget_of_the_flag_goes_before_the_files(jobs_yaml: str) -> None:
+    arguments = [jobs_yaml, "--policies", "on_demand_only", "--budget", "$90", "--output", "csv"]
+    document = json.loads(called([*arguments, "--json"]).stdout)
+    assert document["budget_usd"] == 90
+    rows = list(csv.DictReader(io.StringIO(called(arguments).stdout)))
+    assert float(rows[0]["cost_usd"]) == document["results"][0]["cost_usd"]
+
+
+def test_a_jobs_file_runs_on_a_fixed_cluster_too(jobs_yaml: str) -> None:
+    document = json.loads(
+        called([jobs_yaml, "--cluster", "v100=1", "--policies", "fifo", "--json"]).stdout
+    )
+    (result,) = document["results"]
+    assert result["jobs_completed"] == 2 and result["makespan_s"] == pytest.approx(4500)
+    assert document["market"] is None and document["cluster"][0]["count"] == 1
+
+
+def test_generated_jobs_are_rented_for(tmp_path: Path) -> None:
+    document = json.loads(
+        called(
+            ["--rented", "--generate", "1", "--deadlines", "--round-s", "1800", "--seed", "3"]
+            + ["--policies", "on_demand_only", "--json"]
+        ).stdout
+    )
+    assert document["workload"] == "1 generated job, all at once"
+    assert document["results"][0]["jobs_completed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing says where the jobs run"),
+        (["jobs.yaml", "--policies", "fifo"], "plans for a fixed cluster, not for a rented fleet"),
+        (["jobs.yaml", "--cluster", "v100=1", "--policies", "min_cost"], "not for a fixed cluster"),
+        (["jobs.yaml", "--cluster", "v100=1", "--budget", "5"], "the cluster is fixed here"),
+        (["jobs.yaml", "--cluster", "k80=1"], "accepts nothing that the cluster has"),
+        (["jobs.yaml", "--measured", "0-1"], "machines are rented here"),
+        (["jobs.yaml", "--workload", "a.csv"], "both give jobs"),
+        (["jobs.yaml", "--budget", "none"], "not an amount of money"),
+        (["nothing.yaml"], "there is no file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    jobs_yaml: str, arguments: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        called(arguments)
+
+
+def test_help_names_the_subcommand() -> None:
+    assert "simulate spot" in called(["--help"]).stdout
