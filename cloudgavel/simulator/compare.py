@@ -153,7 +153,10 @@ def described(generator: GeneratorSettings | None) -> str:
     """``50 generated jobs, 4/h``."""
     assert generator is not None
     pace = "all at once" if generator.jobs_per_hour is None else f"{generator.jobs_per_hour:g}/h"
-    return f"{generator.job_count} generated jobs, {pace}"
+    jobs = (
+        "1 generated job" if generator.job_count == 1 else f"{generator.job_count} generated jobs"
+    )
+    return f"{jobs}, {pace}"
 
 
 def compare(

@@ -135,11 +135,8 @@ def jobs_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_jobs_file_is_simulated_on_rented_machines(jobs_yaml: str) -> None:
-    document = json.loads(
-        called(
-            [jobs_yaml, "--policies", "min_cost,on_demand_only", "--seeds", "2", "--json"]
-        ).stdout
-    )
+    policies = ["--policies", "min_cost,on_demand_only"]
+    document = json.loads(called([jobs_yaml, *policies, "--seeds", "2", "--json"]).stdout)
     assert document["schema"] == "cloudgavel/simulation"
     assert document["budget_usd"] == 60 and document["market"].endswith("offers of aws")
     assert [each["seed"] for each in document["results"]] == [0, 0, 1, 1]
@@ -167,12 +164,8 @@ def test_a_jobs_file_runs_on_a_fixed_cluster_too(jobs_yaml: str) -> None:
 
 
 def test_generated_jobs_are_rented_for(tmp_path: Path) -> None:
-    document = json.loads(
-        called(
-            ["--rented", "--generate", "1", "--deadlines", "--round-s", "1800", "--seed", "3"]
-            + ["--policies", "on_demand_only", "--json"]
-        ).stdout
-    )
+    generated = ["--rented", "--generate", "1", "--deadlines", "--round-s", "1800", "--seed", "3"]
+    document = json.loads(called([*generated, "--policies", "on_demand_only", "--json"]).stdout)
     assert document["workload"] == "1 generated job, all at once"
     assert document["results"][0]["jobs_completed"] == 1
 
