@@ -304,6 +304,7 @@ class WarmModel:
                     "primal_feasibility_tolerance": FEASIBILITY_TOLERANCE,
                     "dual_feasibility_tolerance": FEASIBILITY_TOLERANCE,
                     "simplex_iteration_limit": ITERATION_LIMIT,
+                    "ipm_optimality_tolerance": FEASIBILITY_TOLERANCE,
                 },
             )
         except Exception as error:  # a solver's exception must not end a round
@@ -354,6 +355,21 @@ class WarmModel:
         if answer.status is SolveStatus.FAILED:
             self._highs.clearSolver()
             answer = self._run()
+        return answer
+
+    def solve_interior(self) -> LinearAnswer:
+        """Solve afresh by HiGHS' interior point with crossover, so that a basis is left to go on
+        from; by the simplex method if that fails.
+        """
+        if self._refused:
+            return LinearAnswer(status=SolveStatus.FAILED, message=self._refused)
+        self._highs.clearSolver()
+        self._highs.setOptionValue("solver", "ipx")
+        answer = self._run()
+        self._highs.setOptionValue("solver", "simplex")
+        if answer.status is not SolveStatus.OPTIMAL:
+            self._highs.clearSolver()
+            answer = self.solve()
         return answer
 
     def improve(self, iteration_limit: int) -> LinearAnswer:

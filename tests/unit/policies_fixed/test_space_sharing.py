@@ -1,16 +1,18 @@
 import numpy as np
 import pytest
 
-from cloudgavel.policies import space_sharing
+from cloudgavel.policies import pair_pricing, space_sharing
 from cloudgavel.policies.fixed.cluster import cluster_of
 from cloudgavel.policies.fixed.fifo import Fifo
 from cloudgavel.policies.fixed.finish_time_fairness import FinishTimeFairness
 from cloudgavel.policies.fixed.makespan import Makespan
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
-from cloudgavel.policies.fixed.share_program import solve_shares
+from cloudgavel.policies.fixed.share_program import goal, solve_shares
 from cloudgavel.policies.fixed.throughput_per_usd import ThroughputPerUsd
 from cloudgavel.policies.fixed.water_filling import WaterFilling
+from cloudgavel.policies.registry import policy_named
 from cloudgavel.policies.sharing import PairSharing
+from cloudgavel.policies.solve import SolveStatus
 from tests.unit.policies_fixed.building import cluster_problem, measured_table
 from tests.unit.policies_fixed.oracle import best_level
 
@@ -75,6 +77,54 @@ def test_column_generation_equals_all_pairs(monkeypatch):
     cluster = cluster_of(problem)
     priced = solve_shares(cluster, policy.goal(cluster), space_sharing=True)
     assert priced.iterations > 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fifo",
+        "makespan",
+        "max_min_fairness",
+        "max_total_throughput",
+        "throughput_per_usd",
+        "throughput_per_usd_deadlines",
+        "water_filling",
+        "hierarchical_water_filling",
+    ],
+)
+def test_pricing_reaches_what_stating_all_pairs_does(monkeypatch, name):
+    problem = shared_problem(
+        18,
+        [3, 3],
+        seed=5,
+        prices=[2.0, 0.5],
+        deadlines=[2e3 + 5e2 * row if row % 2 else None for row in range(18)],
+        entities=["ab"[row % 2] for row in range(18)],
+    )
+    policy = policy_named(f"{name}_space_sharing")
+    stated = policy.allocate(problem)
+    monkeypatch.setattr(space_sharing, "ALL_PAIRS_UP_TO", 0)
+    monkeypatch.setattr(pair_pricing, "TILE_CELLS", 40)
+    priced = policy.allocate(problem)
+    assert priced.status is stated.status
+    assert priced.objective_value == pytest.approx(stated.objective_value, rel=2e-6)
+    assert len(priced.relaxed) == len(stated.relaxed)
+
+
+def test_floors_that_only_pairs_can_reach(monkeypatch):
+    """Pricing starts from single jobs, with which these floors cannot be kept."""
+    kept = np.full((8, 8, 1), 0.9)
+    sharing = PairSharing(kind_of_job=np.arange(8), retained_share=kept)
+    problem = cluster_problem([[1.0]] * 8, [4], sharing=sharing)
+    cluster = cluster_of(problem)
+    wanted = goal(8, floor=np.full(8, 0.85), gain=np.arange(8.0))
+    stated = solve_shares(cluster, wanted, space_sharing=True, collapse=False)
+    monkeypatch.setattr(space_sharing, "ALL_PAIRS_UP_TO", 0)
+    priced = solve_shares(cluster, wanted, space_sharing=True, collapse=False)
+    assert priced.status is stated.status is SolveStatus.OPTIMAL
+    assert (priced.throughput() >= 0.85 * (1 - 1e-7)).all()
+    worth = [np.arange(8.0) @ each.throughput() for each in (priced, stated)]
+    assert worth[0] == pytest.approx(worth[1], rel=1e-6)
 
 
 def test_class_rows_add_up_to_the_shares_and_keep_the_cluster():
