@@ -164,7 +164,9 @@ def jobs_yaml_schema() -> dict[str, Any]:
         "clouds": _described(_clouds(), "Where to rent; left out, the run is a rehearsal"),
         "cluster": _described(cluster, "A fixed cluster", {"V100": 8}),
         "store": _described(_TEXT, "Where checkpoints live", "s3://my-bucket/runs"),
-        "notify": _described(_TEXT_OR_TEXTS, "Addresses to call (no effect in this version)"),
+        "notify": _described(
+            _TEXT_OR_TEXTS, "Addresses to tell of a spent budget, a released promise, the end"
+        ),
         "rehearsal": _described(_object(_nullable(rehearsal)), "The rehearsed market"),
         "defaults": _described(_object(_nullable(shared)), "Laid under every job"),
         "jobs": {"type": "array", "items": job, "minItems": 1},

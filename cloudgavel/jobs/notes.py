@@ -26,8 +26,6 @@ def notes_of(spec: RunSpec) -> tuple[str, ...]:
     for key, names, instead in without_effect:
         if names:
             notes.append(f"`{key}` of {_listed(names)} has no effect in this version: {instead}")
-    if spec.notify:
-        notes.append("`notify` has no effect in this version: no message is sent")
     if spec.cluster is not None:
         notes.append(
             "`cluster` has no effect in this version: machines are rented, or rehearsed without "

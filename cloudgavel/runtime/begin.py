@@ -19,6 +19,8 @@ from cloudgavel.store.records import RunState
 
 _UNTOLD = frozenset({"line", "source", "jobs", "budget_usd"})
 """Fields whose change changes nothing, or is told in another way."""
+_SECRET = frozenset({"notify"})
+"""Fields whose value is shown to nobody: the path of a webhook is its key."""
 
 
 class BeginKind(StrEnum):
@@ -128,7 +130,7 @@ def new_run_id(run: RunSpec) -> str:
 def differences(before: RunSpec, after: RunSpec) -> list[str]:
     """Return what changed, one line each, in the words of the file."""
     lines = [
-        f"{field.name}: {getattr(before, field.name)!r} -> {getattr(after, field.name)!r}"
+        f"{field.name}: {_told(field.name, before)} -> {_told(field.name, after)}"
         for field in dataclasses.fields(RunSpec)
         if field.name not in _UNTOLD and getattr(before, field.name) != getattr(after, field.name)
     ]
@@ -146,6 +148,11 @@ def differences(before: RunSpec, after: RunSpec) -> list[str]:
                 and getattr(old[name], field.name) != getattr(job, field.name)
             ]
     return lines
+
+
+def _told(name: str, run: RunSpec) -> str:
+    value = getattr(run, name)
+    return f"{len(value)} addresses" if name in _SECRET else repr(value)
 
 
 def controller_is_alive(database: Database, host: str, now_s: float) -> bool:

@@ -29,11 +29,12 @@ from cloudgavel.runtime.directory import RunDirectory
 from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
 from cloudgavel.runtime.heartbeat import Heartbeat
 from cloudgavel.runtime.loop import Loop, Surroundings
+from cloudgavel.runtime.notify import Notifier, left_alone
 from cloudgavel.runtime.real_clock import RealClock
 from cloudgavel.runtime.requests import events_of_request
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
-from cloudgavel.store.database import Database
+from cloudgavel.store.database import Database, LeaseLostError
 from cloudgavel.store.fold import fold
 from cloudgavel.store.records import RunState
 
@@ -203,12 +204,21 @@ def _drive(
             database.mark_taken(request.request_id)
         return bool(requests)
 
+    spec = loop.state.spec
+    notifier = Notifier(() if spec is None else spec.notify, note=_tell_note)
+
+    def after_step() -> None:
+        _tell_notes(loop)
+        if told := notifier.delivered(loop.state.at_s):
+            loop.record(*told)
+        notifier.tell(loop.state)
+
     driver = RealTimeDriver(
         loop,
         clock=clock,
         heartbeat=heartbeat,
         before_step=take_requests,
-        after_step=lambda: _tell_notes(loop),
+        after_step=after_step,
         virtual=None if world is None else VirtualDriver(loop, world),
         pace=world,
     )
@@ -216,12 +226,22 @@ def _drive(
         number: signal.signal(number, lambda *_: driver.request_stop())
         for number in (signal.SIGTERM, signal.SIGINT)
     }
+    why: str | None = "an error"
     try:
         heartbeat()
         ended = driver.run()
+        why = "it was told to"
+    except LeaseLostError:
+        why = None  # The run is another controller's.
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if why is not None and (left := left_alone(loop.state, why)) is not None:
+            notifier.send(left, loop.state)
+        notifier.close()
+    if not ended and (told := notifier.delivered(loop.state.at_s)):
+        loop.record(*told)
     return loop.state, ended
 
 

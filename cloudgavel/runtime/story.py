@@ -91,6 +91,11 @@ def _tell_run(event: ev.Event) -> tuple[str, str] | None:
         return "run", event.state.replace("_", " ") + (f": {event.reason}" if event.reason else "")
     if isinstance(event, ev.StopRequested):
         return "run", f"everything is to be saved and stopped: {event.reason}"
+    if isinstance(event, ev.Notified):
+        if event.delivered:
+            return None
+        what = event.key.partition(":")[0]
+        return "notify", f"the message `{what}` could not be delivered"
     if isinstance(event, ev.BudgetSet):
         amount = "none" if event.budget_usd is None else f"${event.budget_usd:,.2f}"
         return "run", f"the budget is now {amount}"

@@ -385,6 +385,17 @@ class RunEnded:
     reason: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notified:
+    """A message under ``notify`` was delivered to one address, or given up; not told again."""
+
+    at_s: float
+    key: str
+    address: str
+    """A hash: the address may be a secret."""
+    delivered: bool
+
+
 Event = (
     RunCreated
     | SpecChanged
@@ -419,6 +430,7 @@ Event = (
     | JobCancelled
     | PromiseReleased
     | RunEnded
+    | Notified
 )
 """Everything that can be written to a run's log."""
 

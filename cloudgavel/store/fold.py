@@ -181,7 +181,7 @@ def _instance_ready(state: RunState, event: ev.InstanceReady) -> RunState:
     )
 
 
-def _noticed(state: RunState, event: ev.InterruptionNoticed) -> RunState:
+def _interruption_noticed(state: RunState, event: ev.InterruptionNoticed) -> RunState:
     return with_instance(
         state, event.instance_id, noticed=True, notice_ends_at_s=event.ends_at_s or event.at_s
     )
@@ -288,6 +288,10 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> RunState:
     return replace(state, ended=event.state, ended_at_s=event.at_s)
 
 
+def _notified(state: RunState, event: ev.Notified) -> RunState:
+    return replace(state, notified=state.notified | {(event.key, event.address)})
+
+
 _APPLY: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxyType(
     {
         **APPLY_TO_JOBS,
@@ -303,7 +307,7 @@ _APPLY: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxyType(
         ev.LaunchSucceeded: _launch_succeeded,
         ev.LaunchFailed: _launch_failed,
         ev.InstanceReady: _instance_ready,
-        ev.InterruptionNoticed: _noticed,
+        ev.InterruptionNoticed: _interruption_noticed,
         ev.TerminateAsked: _terminate_asked,
         ev.InstanceEnded: _instance_ended,
         ev.OrphanSeen: _orphan_seen,
@@ -312,5 +316,6 @@ _APPLY: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxyType(
         ev.Accrued: _accrued,
         ev.PromiseReleased: _promise_released,
         ev.RunEnded: _run_ended,
+        ev.Notified: _notified,
     }
 )

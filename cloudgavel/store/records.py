@@ -217,6 +217,8 @@ class RunState:
     """The newest decision."""
     decided_at_s: float | None = None
     released: tuple[ReleasedPromise, ...] = ()
+    notified: frozenset[tuple[str, str]] = frozenset()
+    """Messages that were delivered or given up: ``(key, address)``."""
     controllers: int = 0
     """How many times a controller started: the epoch of orders."""
     stopping: str | None = None

@@ -103,6 +103,7 @@ def _begin(
     from cloudgavel.jobs.parse import notes_of
     from cloudgavel.runtime.begin import begin_run
     from cloudgavel.runtime.directory import RunDirectory, read_state
+    from cloudgavel.runtime.notify import unreachable
     from cloudgavel.runtime.real_clock import now_s
 
     spec = load_run(file, past_deadlines=True)
@@ -139,6 +140,8 @@ def _begin(
         if isinstance(checked, int):
             return checked
         facts = checked
+    for place in unreachable(spec.notify):
+        note(f"warning: notify: {place} cannot be reached from here; its messages may be lost")
     begun = begin_run(
         state_dir, spec,
         budget_usd=limit, now_s=now_s(), best_effort=best_effort, update=update, facts=facts,

@@ -298,7 +298,6 @@ def test_keys_without_effect_are_told() -> None:
         "image",
         "inputs",
         "profile",
-        "notify",
         "cluster",
     ]
     assert notes_of(read(a_run(a_job_text(throughput="3")))) == ()
