@@ -105,7 +105,8 @@ def left_alone(state: RunState, why: str) -> Message | None:
         key=f"left:{state.controllers}",
         kind="money_may_run",
         text=f"{state.spec.name}: the controller has left ({why}); machines that stay: "
-        f"{len(machines)}, ${_usd_per_hour(state):,.2f}/h in all; the same `cloudgavel run` goes on, "
+        f"{len(machines)}, ${_usd_per_hour(state):,.2f}/h in all; "
+        "the same `cloudgavel run` goes on, "
         "`cloudgavel down` ends them",
     )
 

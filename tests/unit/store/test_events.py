@@ -118,6 +118,7 @@ def one_of_each() -> list[ev.Event]:
             at_s=1.0, job="a", promise="max_cost", by_s=None, by_usd=2.0, reason="r"
         ),
         ev.RunEnded(at_s=1.0, state="finished"),
+        ev.Notified(at_s=1.0, key="budget:9", address="ab12", delivered=True),
     ]  # fmt: skip
 
 
