@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("cloudgavel.cli.commands.status:status", "A run at this moment"),
     "watch": ("cloudgavel.cli.commands.watch:watch", "Attach the live view to a run"),
     "logs": ("cloudgavel.cli.commands.logs:logs", "What a job printed"),
+    "pull": ("cloudgavel.cli.commands.pull:pull", "Bring a job's checkpoint and output here"),
     "down": ("cloudgavel.cli.commands.down:down", "Save every job and end every machine of a run"),
     "reap": ("cloudgavel.cli.commands.reap:reap", "End every machine that carries our tag"),
     "check": (
