@@ -68,6 +68,7 @@ def worlds(draw: st.DrawFn) -> tuple[SpotTerms, Market, np.random.Generator]:
         work_s=np.full(jobs, work * TICK_S),
         deadline_s=np.full(jobs, (work + spare) * TICK_S),
         work_rate=np.ones(offers),
+        holds_for_tick=draw(st.booleans()),
     )
     market = Market(
         available=np.array(available),

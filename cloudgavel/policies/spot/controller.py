@@ -146,7 +146,8 @@ class SpotController:
     'spot'
 
     Call ``step`` once per tick. It keeps its own account of what is held, pending and spent from
-    its answers and the availability it is told; pass ``spent_usd`` if you know better.
+    its answers and the availability it is told; pass ``spent_usd`` if you know better. Say
+    ``holds_for_tick`` where a machine is never lost within a tick (a simulator's ticks).
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class SpotController:
         changeover_s: float,
         work_rate: Sequence[float] = (1.0,),
         lost_work_s: float = 0.0,
+        holds_for_tick: bool = False,
         family: RegimeFamily = GENERIC_FAMILY,
         shelf: TableShelf | None = None,
         cap: RiskCap | None = None,
@@ -169,6 +171,7 @@ class SpotController:
             deadline_s=np.array([deadline_s], dtype=float),
             work_rate=np.asarray(work_rate, dtype=float),
             lost_work_s=lost_work_s,
+            holds_for_tick=holds_for_tick,
         )
         self._policy = SpotUnderDeadline(self._terms, family=family, shelf=shelf, cap=cap)
         self._held = WAIT

@@ -20,7 +20,8 @@ from cloudgavel.policies.spot.safety import (
     affordable_spot,
     affordable_wait,
     latest_on_demand_start_s,
-    must_be_on_demand,
+    safe_spot,
+    safe_wait,
 )
 from cloudgavel.policies.spot.tables import (
     GONE_NONE,
@@ -45,7 +46,7 @@ from cloudgavel.policies.spot.view import (
 HOUR_S = 3600.0
 LONGEST_STEPS = 700
 """A table never has more steps; jobs with a farther deadline get longer steps."""
-RATIO_GRID = 1.25
+RATIO_GRID = 1.5
 """Spacing of the tables' price ratios; values between two are interpolated, so that moving prices
 and shadow prices need no new tables."""
 SWITCH_GRID = (0.0, 0.01, 0.03, 0.06, 0.12, 0.25)
@@ -178,8 +179,10 @@ def judge(
             run += (1 - stays) * (1 - other) * value(GONE_NONE, down, lost_s, spent_s)
             spot_usd[rows, offer] += share * run
 
-    spot_usd = np.where(view.available & affordable_spot(terms, view, cap_usd), spot_usd, np.inf)
-    can_wait = affordable_wait(terms, view, cap_usd)
+    safe = safe_spot(terms, view)
+    can_spot = view.available & safe & affordable_spot(terms, view, cap_usd)
+    spot_usd = np.where(can_spot, spot_usd, np.inf)
+    can_wait = safe_wait(terms, view) & affordable_wait(terms, view, cap_usd)
     wait_usd = np.where(can_wait, wait_usd, np.inf)
     best = spot_usd.argmin(axis=1)
     best_usd = spot_usd[np.arange(jobs), best]
@@ -195,12 +198,12 @@ def judge(
         & view.available[rows, held]
         & (view.pending_s + work_s / terms.rate_of(view.held) <= tick_s + 1e-6)
     )
-    forced = must_be_on_demand(terms, view)
-    choice = np.where(forced, ON_DEMAND, np.where(ends, held, choice))
+    forced = ~safe_wait(terms, view) & ~(view.available & safe).any(axis=1)
+    choice = np.where(ends, held, choice)
     return SpotOpinion(
         choice=np.where(work_s > 0, choice, WAIT),
-        wait_usd=np.where(forced, np.inf, wait_usd),
-        spot_usd=np.where(forced[:, None], np.inf, spot_usd),
+        wait_usd=wait_usd,
+        spot_usd=spot_usd,
         on_demand_usd=on_demand_usd,
         loss_chance=1 - offer_return,
         forced=forced,
@@ -294,5 +297,6 @@ def _key(
         step_s=step_s,
         steps=steps,
         slack_steps=float(steps),
+        holds_for_step=terms.holds_for_tick,
         switch_chance=round(1 - (1 - chance) ** (step_s / terms.tick_s), 9),
     )

@@ -1,7 +1,9 @@
 """The safety net and the cap on risk: what no forecast may override. No forecast is used here.
 
 One job: spot (or waiting) for one more tick is safe if, after a tick without any progress whose
-unsaved work is lost as well, on-demand still ends the job in time from a fresh change-over.
+unsaved work is lost as well, on-demand still ends the job in time from a fresh change-over. Where
+what is there when a tick begins is known to stay to its end (replays), a tick on a running spot
+machine makes its progress, so that less slack will do.
 Many jobs that share few on-demand machines: ``joint_on_demand`` tests all of them together.
 """
 
@@ -33,6 +35,32 @@ def must_be_on_demand(terms: SpotTerms, view: SpotView) -> Bools:
         view.pending_s + view.work_left_s / terms.rate_of(view.held) <= terms.tick_s + _ROUNDING_S
     )
     return tight & ~(keeps & ends)
+
+
+def safe_wait(terms: SpotTerms, view: SpotView) -> Bools:
+    """(J,) whether on-demand can still start a tick later and end the job in time."""
+    spare_s = slack_s(terms, view) - safety_reserve_s(terms)
+    result: Bools = spare_s >= -_ROUNDING_S
+    return result
+
+
+def safe_spot(terms: SpotTerms, view: SpotView) -> Bools:
+    """(J, O) whether a tick on each spot offer leaves on-demand time to end the job, at worst.
+
+    At worst the machine is gone with its unsaved work: when the tick ends where availability holds
+    for a tick, else at once. A machine that ends the job within the tick is safe.
+    """
+    keeps = view.held[:, None] == np.arange(view.available.shape[1])
+    pending_s = np.where(keeps, view.pending_s[:, None], terms.changeover_s)
+    rate = terms.work_rate
+    ends = pending_s + view.work_left_s[:, None] / rate <= terms.tick_s + _ROUNDING_S
+    spare_s = slack_s(terms, view)[:, None] - terms.changeover_s - terms.tick_s - terms.lost_work_s
+    if terms.holds_for_tick:
+        spare_s = spare_s + rate * np.maximum(terms.tick_s - pending_s, 0.0)
+    else:
+        ends = ends & keeps
+    result: Bools = ends | (spare_s >= -_ROUNDING_S)
+    return result
 
 
 def latest_on_demand_start_s(terms: SpotTerms, view: SpotView) -> Floats:
@@ -173,5 +201,7 @@ __all__ = [
     "joint_on_demand",
     "latest_on_demand_start_s",
     "must_be_on_demand",
+    "safe_spot",
+    "safe_wait",
     "safety_reserve_s",
 ]

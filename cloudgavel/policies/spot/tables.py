@@ -9,8 +9,9 @@ with the same price ratio, change-over and step, whatever its length and deadlin
 - the allowance: how much may still be wasted above "the rest on on-demand" before the cap on risk
   forbids all but on-demand. Starts cost allowance, progress on spot earns it.
 
-The guard is inside the model: with less slack than one change-over and one step, neither waiting
-nor spot is allowed unless that step ends the job; likewise the cap.
+The guard is inside the model: without the slack for one change-over after a bad step (the whole
+step lost where spot may vanish within it) neither waiting nor spot is allowed, unless that step
+ends the job; likewise the cap.
 """
 
 from collections import OrderedDict
@@ -20,13 +21,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cloudgavel.policies.spot.regimes import RegimeFamily, step_chain
+from cloudgavel.policies.spot.regimes import RegimeFamily, StepChain, step_chain
 from cloudgavel.policies.spot.view import Floats, Ints
 
 SPOT_NONE, SPOT_HELD, SPOT_ON_DEMAND, GONE_NONE, GONE_ON_DEMAND = range(5)
 """The five kinds of state: is spot there, and what is held."""
 
 Stored = NDArray[np.float32]
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +44,8 @@ class TableKey:
     """Largest time left."""
     slack_steps: float
     """Largest slack."""
+    holds_for_step: bool = False
+    """Spot that is there when a step begins stays to its end; else it may vanish within."""
     switch_chance: float = 0.0
     """Chance per step that the machine held is lost while another offer is there: several zones."""
 
@@ -58,7 +62,7 @@ class ValueTable:
     allowances: Floats
     """(L,) allowance grid, in change-overs; the last one is as good as any more."""
     values: Stored
-    """(N, S, L, 5, A, K)"""
+    """(N, 5, L, S, A, K)"""
 
     @property
     def size_bytes(self) -> int:
@@ -84,7 +88,7 @@ class ValueTable:
                         * (slack[1] if wide else 1 - slack[1])
                         * (room[1] if rich else 1 - room[1])
                     )
-                    corner = self.values[time[0] + late, slack[0] + wide, room[0] + rich, kind]
+                    corner = self.values[time[0] + late, kind, room[0] + rich, slack[0] + wide]
                     part = weight[:, None, None] * corner
                     total = part if total is None else total + part
         assert total is not None
@@ -102,8 +106,8 @@ def _bracket(grid: Floats, points: Floats) -> tuple[Ints, NDArray[np.float32]]:
     return low, share.astype(np.float32)
 
 
-def slack_grid(largest: float, *, fine: int = 14, growth: float = 1.18) -> Floats:
-    """Steps of one near the net, where a step decides, then growing by ``growth``."""
+def slack_grid(largest: float, *, fine: int = 8, growth: float = 1.3) -> Floats:
+    """Steps of one near the net, where values bend, then growing by ``growth``."""
     grid = [float(i) for i in range(fine + 1)]
     step = 1.0
     while grid[-1] < largest:
@@ -122,7 +126,7 @@ def time_grid(largest: int) -> Ints:
     return np.array(grid)
 
 
-def _shift_matrix(grid: Floats, by: float) -> NDArray[np.float32]:
+def _shift_matrix(grid: Floats, by: float) -> Stored:
     """(S, S) matrix that reads a function on the grid at ``grid - by`` (held at both ends)."""
     low, share = _bracket(grid, grid - by)
     matrix = np.zeros((len(grid), len(grid)), dtype=np.float32)
@@ -132,7 +136,7 @@ def _shift_matrix(grid: Floats, by: float) -> NDArray[np.float32]:
     return matrix
 
 
-def _allowance_matrix(grid: Floats, by: float) -> NDArray[np.float32]:
+def _allowance_matrix(grid: Floats, by: float) -> Stored:
     """The same for the allowance; the highest level stays: it stands for "more than enough"."""
     matrix = _shift_matrix(grid, by)
     matrix[-1] = 0.0
@@ -140,110 +144,112 @@ def _allowance_matrix(grid: Floats, by: float) -> NDArray[np.float32]:
     return matrix
 
 
+def _expectations(chain: StepChain) -> tuple[Stored, Stored]:
+    """What a step does to a run without spot [0] and with [1], as matrices on values.
+
+    Returns (2, A K, A K): from the values of runs that go on to their expectation before the step;
+    and (2, K, A K): the same from the values of the runs that begin. The regime moves first, then
+    the run ends or not: the filter's order.
+    """
+    ages, regimes = chain.change.shape[1:]
+    go_on = np.zeros((2, ages, regimes, ages, regimes))
+    begin = np.zeros((2, regimes, ages, regimes))
+    for kind in (0, 1):
+        for age in range(ages):
+            ends = chain.change[kind, age]
+            stays, moves = (1 - chain.age_on[age]), chain.age_on[age]
+            # [after, before]: chance that a regime becomes another and the run goes on or ends.
+            kept = chain.mix.T * (1 - ends)[:, None]
+            ended = chain.rerun[1 - kind].T @ (chain.mix.T * ends[:, None])
+            go_on[kind, age, :, age, :] += stays * kept
+            go_on[kind, min(age + 1, ages - 1), :, age, :] += moves * kept
+            begin[kind, :, age, :] += ended
+    size = ages * regimes
+    return (
+        go_on.reshape(2, size, size).astype(np.float32),
+        begin.reshape(2, regimes, size).astype(np.float32),
+    )
+
+
 def build_table(key: TableKey) -> ValueTable:
-    """Backward induction; one to three milliseconds per step."""
-    chain = step_chain(key.family, key.step_s)
+    """Backward induction; about a third of a millisecond per step."""
     grid, times = slack_grid(key.slack_steps), time_grid(key.steps)
-    capped = key.changeover_steps > 0
+    changeover, price, switch = key.changeover_steps, key.price_ratio, key.switch_chance
+    capped = changeover > 0
     levels = np.array(ALLOWANCES if capped else ALLOWANCES[-2:])
-    changeover, price = key.changeover_steps, float(key.price_ratio)
-    ages, regimes = key.family.ages, key.family.count
-    shape = (len(grid), len(levels), ages, regimes)
-    change = chain.change.astype(np.float32)
-    age_on = chain.age_on.astype(np.float32)[:, None]
-    mix = chain.mix.T.astype(np.float32)
-    rerun = chain.rerun.astype(np.float32)
-    huge, switch = np.float32(1e9), np.float32(key.switch_chance)
+    regimes, size = key.family.count, key.family.ages * key.family.count
+    go_on, begin = _expectations(step_chain(key.family, key.step_s))
 
-    def slack_read(by: float) -> NDArray[np.float32]:
-        return _shift_matrix(grid, by)
-
-    def allowance_read(by: float) -> NDArray[np.float32]:
+    def spend(by: float) -> Stored:
         return _allowance_matrix(levels, by / changeover if capped else 0.0)
 
-    def read(
-        slack: NDArray[np.float32], room: NDArray[np.float32], array: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        size, count = array.shape[:2]
-        moved = (slack @ array.reshape(size, -1)).reshape(array.shape)
-        result: NDArray[np.float32] = np.matmul(room, moved.reshape(size, count, -1))
-        return result.reshape(array.shape)
-
-    whole = np.eye(len(grid), dtype=np.float32)
-    even = np.eye(len(levels), dtype=np.float32)
-    wait_slack, start_slack = slack_read(1.0), slack_read(changeover)
-    lost_slack = slack_read(min(changeover, 1.0))
-    earn, start_spot = allowance_read(price - 1.0), allowance_read(price - 1.0 + changeover)
-    lost_spot = allowance_read(price - 1.0 + min(changeover, 1.0))
-    start_on_demand = allowance_read(changeover)
-    room = (levels * changeover if capped else np.full(len(levels), 1e9))[None, :, None, None]
-    slack_left = grid[:, None, None, None]
-    safe = slack_left >= changeover + 1.0 - 1e-6
-    may_wait = safe & (room >= changeover - 1e-6)
-    worst = max(1.0 - changeover, 0.0) - price * max(1.0, changeover) - changeover
-    may_start_spot = safe & (room + worst >= -1e-6)
-    may_keep_spot = safe & (room + 1.0 - price - changeover >= -1e-6)
-    values = np.zeros((len(times), *shape[:2], 5, ages, regimes), dtype=np.float32)
-    now = np.zeros((5, *shape), dtype=np.float32)
-    position = 1
-
-    def older(array: NDArray[np.float32]) -> NDArray[np.float32]:
-        if ages == 1:
-            return array
-        result = array * (1 - age_on)
-        result[..., :-1, :] += array[..., 1:, :] * age_on[:-1]
-        result[..., -1, :] += array[..., -1, :] * age_on[-1]
+    def read(array: Stored, room: Stored) -> Stored:
+        flat = room @ array.reshape(len(levels), -1)
+        result: Stored = flat.reshape(array.shape)
         return result
 
+    pending = min(changeover, 1.0)
+    """Of a start's step, the part without progress."""
+    wait_slack, start_slack = _shift_matrix(grid, 1.0), _shift_matrix(grid, changeover)
+    lost_slack = _shift_matrix(grid, pending)
+    earn, start_spot = spend(price - 1.0), spend(price - 1.0 + changeover)
+    lost_spot, start_on_demand = spend(price - 1.0 + pending), spend(changeover)
+    room = levels[:, None, None] * changeover if capped else np.full((len(levels), 1, 1), 1e9)
+    slack = grid[None, :, None]
+    vanishes = 0.0 if key.holds_for_step else 1.0
+    worst = max(1.0 - changeover, 0.0) - price * max(1.0, changeover) - changeover
+    can_wait = (slack >= changeover + 1.0 - _ROUNDING) & (room >= changeover - _ROUNDING)
+    can_start = (slack >= changeover + max(pending, vanishes) - _ROUNDING) & (
+        room + worst >= -_ROUNDING
+    )
+    can_keep = (slack >= changeover + vanishes - _ROUNDING) & (
+        room + 1.0 - price - changeover >= -_ROUNDING
+    )
+    no_wait, no_start, no_keep = (
+        np.where(allowed, 0.0, 1e9).astype(np.float32)
+        for allowed in (can_wait, can_start, can_keep)
+    )
+    shape = (len(levels), len(grid), size)
+    values = np.zeros((len(times), 5, *shape), dtype=np.float32)
+    now = np.zeros((5, *shape), dtype=np.float32)
+    position = 1
     for step in range(1, int(times[-1]) + 1):
-        stay = older(now)
-        gone, back = change[1], change[0]
-        lost = gone * (now[GONE_NONE][..., :1, :] @ rerun[0].T)
-        lost_od = gone * (now[GONE_ON_DEMAND][..., :1, :] @ rerun[0].T)
-        found = back * (now[SPOT_NONE][..., :1, :] @ rerun[1].T)
-        found_od = back * (now[SPOT_ON_DEMAND][..., :1, :] @ rerun[1].T)
-        held = stay[SPOT_HELD]
+        up, down = now[:3] @ go_on[1], now[3:] @ go_on[0]
+        lost = now[3:, ..., :regimes] @ begin[1]
+        found = now[[SPOT_NONE, SPOT_ON_DEMAND], ..., :regimes] @ begin[0]
+        idle_up, on_demand_up = up[SPOT_NONE] + lost[0], up[SPOT_ON_DEMAND] + lost[1]
+        idle_down, on_demand_down = down + found
+        held = up[SPOT_HELD]
         if switch:
-            held = (1 - switch) * held + switch * stay[SPOT_NONE]
-        # The regime moves first, then the run ends or not: the filter's order.
-        lost_up, held_up = lost @ mix, ((1 - gone) * held) @ mix
-        idle_up = ((1 - gone) * stay[SPOT_NONE]) @ mix + lost_up
-        od_up = ((1 - gone) * stay[SPOT_ON_DEMAND] + lost_od) @ mix
-        idle_down = ((1 - back) * stay[GONE_NONE] + found) @ mix
-        od_down = ((1 - back) * stay[GONE_ON_DEMAND] + found_od) @ mix
-        work = (step - slack_left).astype(np.float32)
+            held = np.float32(1 - switch) * held + np.float32(switch) * up[SPOT_NONE]
+        work = (step - grid).astype(np.float32)[:, None]
         run_cost = np.clip(work, 0.0, 1.0)
         start_cost = np.clip(work + np.float32(changeover), 0.0, 1.0)
-        spot_keep = price * run_cost + read(whole, earn, held_up + lost_up)
-        spot_start = (
-            price * start_cost
-            + read(start_slack, start_spot, held_up)
-            + read(lost_slack, lost_spot, lost_up)
-        )
-        wait_up = np.where(may_wait, read(wait_slack, even, idle_up), huge)
-        wait_down = np.where(may_wait, read(wait_slack, even, idle_down), huge)
-        od_start_up = start_cost + read(start_slack, start_on_demand, od_up)
-        od_start_down = start_cost + read(start_slack, start_on_demand, od_down)
-        spot_start = np.where(may_start_spot, spot_start, huge)
-        spot_keep = np.where(
-            work <= 1.0, price * run_cost, np.where(may_keep_spot, spot_keep, huge)
-        )
+        spot_keep = read(held + lost[0], earn) + np.float32(price) * run_cost + no_keep
+        # A machine that ends the job within the step is safe.
+        spot_keep = np.where(work <= 1.0, np.float32(price) * run_cost, spot_keep)
+        spot_start = read(start_slack @ held, start_spot) + read(lost_slack @ lost[0], lost_spot)
+        spot_start += np.float32(price) * start_cost + no_start
+        wait_up = wait_slack @ idle_up + no_wait
+        wait_down = wait_slack @ idle_down + no_wait
+        start_up = read(start_slack @ on_demand_up, start_on_demand) + start_cost
+        start_down = read(start_slack @ on_demand_down, start_on_demand) + start_cost
         idle = np.minimum(wait_up, spot_start)
-        now = np.stack(
-            [
-                np.minimum(idle, od_start_up),
-                np.minimum(np.minimum(wait_up, od_start_up), spot_keep),
-                np.minimum(idle, run_cost + od_up),
-                np.minimum(wait_down, od_start_down),
-                np.minimum(wait_down, run_cost + od_down),
-            ]
-        ).astype(np.float32)
-        now[:, (step - grid) <= 0] = 0.0
+        np.minimum(idle, start_up, out=now[SPOT_NONE])
+        np.minimum(np.minimum(wait_up, start_up), spot_keep, out=now[SPOT_HELD])
+        np.minimum(idle, run_cost + on_demand_up, out=now[SPOT_ON_DEMAND])
+        np.minimum(wait_down, start_down, out=now[GONE_NONE])
+        np.minimum(wait_down, run_cost + on_demand_down, out=now[GONE_ON_DEMAND])
+        now[:, :, step - grid <= 0] = 0.0
         if step == times[position]:
-            values[position] = now.transpose(1, 2, 0, 3, 4)
+            values[position] = now
             position += 1
     return ValueTable(
-        key=key, times=times.astype(float), slacks=grid, allowances=levels, values=values
+        key=key,
+        times=times.astype(float),
+        slacks=grid,
+        allowances=levels,
+        values=values.reshape(*values.shape[:-1], key.family.ages, regimes),
     )
 
 

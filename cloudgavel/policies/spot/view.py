@@ -40,6 +40,9 @@ class SpotTerms:
     """(O,) or (J, O) seconds of work done per second on each spot offer."""
     lost_work_s: float = 0.0
     """Largest amount of unsaved work an interruption can cost (the save interval)."""
+    holds_for_tick: bool = False
+    """What can be had when a tick begins stays to its end, as in a replay; else a machine may
+    vanish at any moment of the tick."""
 
     def __post_init__(self) -> None:
         if not self.tick_s > 0 or not self.changeover_s >= 0 or not self.lost_work_s >= 0:

@@ -199,6 +199,7 @@ def runs_of(
         work_s=np.full(settings.runs, work_s),
         deadline_s=np.full(settings.runs, deadline_s),
         work_rate=np.ones(len(group)),
+        holds_for_tick=True,
     )
     market = Market(
         available=available[windows],

@@ -10,7 +10,7 @@ from cloudgavel.policies.spot.tables import TableKey, ValueTable
 
 KEPT_BYTES = 280 * 2**20
 """Most the directory may hold; the tables least recently written go first."""
-_FORMAT = 1
+_FORMAT = 2
 """Part of every name: tables of another recursion are other tables."""
 
 

@@ -42,7 +42,7 @@ def key(family: RegimeFamily, **changes: float) -> TableKey:
 
 
 def plain_value(
-    family: RegimeFamily, time: int, slack: int, up: bool, held: str, price: float
+    family: RegimeFamily, time: int, slack: int, up: bool, held: str, price: float, holds: bool
 ) -> np.ndarray:
     """(A, K) least expected cost by recursion over courses, with plenty of allowance, change-over
     of one step: written from the rules, not from the table's code.
@@ -78,7 +78,7 @@ def plain_value(
             options.append(1.0 + after(slack - 1, "on_demand"))
         if free:
             options.append(after(slack - 1, "none"))
-        if up and held == "spot" and (free or work <= 1):
+        if up and held == "spot" and (free or work <= 1 or (holds and slack >= 1)):
             options.append(price + (0.0 if work <= 1 else after(slack, "spot")))
         if up and held != "spot" and free:
             options.append(price + after(slack - 1, "spot"))
@@ -89,6 +89,7 @@ def plain_value(
     )
 
 
+@pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize(
     "family",
     [
@@ -101,15 +102,15 @@ def plain_value(
         ),
     ],
 )
-def test_the_table_equals_a_plain_recursion(family: RegimeFamily) -> None:
-    table = build_table(key(family))
-    for time, slack in ((4, 2), (7, 3), (8, 5), (9, 4)):
+def test_the_table_equals_a_plain_recursion(family: RegimeFamily, holds: bool) -> None:
+    table = build_table(key(family, holds_for_step=holds))
+    for time, slack in ((4, 1), (4, 2), (7, 3), (8, 5), (9, 4)):
         for (up, held), kind in KINDS.items():
             found = table.look_up(
                 np.array([float(time)]), np.array([float(slack)]), np.array([99.0]), kind
             )[0]
             assert found == pytest.approx(
-                plain_value(family, time, slack, up, held, 0.3), rel=1e-4
+                plain_value(family, time, slack, up, held, 0.3, holds), rel=1e-4
             ), (time, slack, up, held)
 
 
