@@ -34,12 +34,17 @@ def make_plan(
     A run on clouds is also tried on mocked ones (``simulator.dry_run``). ``markets``: simulated
     ones for the cost range.
     """
+    from cloudgavel.cli.streams import note
+    from cloudgavel.runtime.assemble import rehearsal_offers
+    from cloudgavel.runtime.price_cache import known_catalog
     from cloudgavel.runtime.real_clock import now_s
     from cloudgavel.simulator.plan import plan_run
 
     chosen = with_policy(run, policy)
     budget = budget_usd if budget_usd is not None else run.budget_usd
     start_at_s = now_s()
+    catalog = known_catalog(os.environ, note=note)
+    offers = rehearsal_offers(chosen, catalog)
 
     def planned(dry: "DryRun | None") -> PlanDocument:
         return plan_run(
@@ -47,6 +52,7 @@ def make_plan(
             budget_usd=budget,
             now_s=start_at_s,
             best_effort=best_effort,
+            offers=offers,
             dry=dry,
             show_calls=show_calls,
             markets=markets,
@@ -55,10 +61,9 @@ def make_plan(
 
     if not run.clouds:
         return planned(None)
-    from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.simulator.dry_run import mocked_clouds
 
     with mocked_clouds(
-        chosen, catalog=bundled_catalog(), environment=os.environ, start_at_s=start_at_s
+        chosen, catalog=catalog, environment=os.environ, start_at_s=start_at_s
     ) as dry:
         return planned(dry)

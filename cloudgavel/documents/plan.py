@@ -96,6 +96,19 @@ class PlannedCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlanPrices:
+    """Where the prices of one cloud come from."""
+
+    provider: str
+    source: str
+    """``live`` (read from the cloud), ``snapshot`` (bundled), or ``mixed``."""
+    as_of: str
+    """Day of the oldest."""
+    age_s: float | None
+    """Of the oldest that was read from the cloud, when the plan was made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanDocument:
     """The whole run in virtual time; nothing was rented."""
 
@@ -107,7 +120,8 @@ class PlanDocument:
     rehearsal: bool
     """Prices are real, machines are this computer's processes, no money is spent."""
     prices_as_of: str
-    """Date or instant of the prices."""
+    """Day of the oldest price, or ``unknown``."""
+    prices: tuple[PlanPrices, ...] = ()
     created_at: str
     feasible: bool
     budget_usd: float | None

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+RATE_IS_ASSUMED = "; interruption rate: assumption"
+"""End of an offer's ``source`` whose rate nobody measured."""
+
 
 class CapacityType(StrEnum):
     """How an instance is rented."""

@@ -1,12 +1,14 @@
 """From a run as it was asked for to a loop with a world around it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from cloudgavel.documents.plan import PlanPrices
 from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.policies.base import Policy
+from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.pricing.market import ExpectedMarket, Outages, PriceWalk, SeededMarket
 from cloudgavel.pricing.offer import Offer
@@ -86,6 +88,31 @@ def prices_as_of(offers: tuple[Offer, ...]) -> str:
     if not known or len(known) != len(offers):
         return "unknown"
     return datetime.fromtimestamp(min(known), tz=UTC).strftime("%Y-%m-%d")
+
+
+def prices_by_cloud(offers: Sequence[Offer], *, now_s: float) -> tuple[PlanPrices, ...]:
+    """Return, cloud by cloud, whether its prices were read or are the bundled snapshot's."""
+    bundled_at_s = max(offer.observed_at_s or 0.0 for offer in bundled_catalog().offers)
+    found = []
+    for provider in sorted({offer.provider for offer in offers}):
+        known = [each for each in offers if each.provider == provider]
+        read_at_s = [
+            offer.observed_at_s
+            for offer in known
+            if offer.observed_at_s is not None and offer.observed_at_s > bundled_at_s
+        ]
+        source = "snapshot"
+        if read_at_s:
+            source = "live" if len(read_at_s) == len(known) else "mixed"
+        found.append(
+            PlanPrices(
+                provider=provider,
+                source=source,
+                as_of=prices_as_of(tuple(known)),
+                age_s=max(0.0, now_s - min(read_at_s)) if read_at_s else None,
+            )
+        )
+    return tuple(found)
 
 
 PolicyOf = Callable[[str], Policy]

@@ -22,6 +22,7 @@ from cloudgavel.errors import CloudgavelError, ExitCode, UsageError
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.objects.open import open_store
 from cloudgavel.pricing.bundled import bundled_catalog
+from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
 from cloudgavel.runtime.begin import controller_is_alive
 from cloudgavel.runtime.cloud_world import POOL_SIZE
@@ -30,6 +31,7 @@ from cloudgavel.runtime.drivers import RealTimeDriver, VirtualDriver
 from cloudgavel.runtime.heartbeat import Heartbeat
 from cloudgavel.runtime.loop import Loop, Surroundings
 from cloudgavel.runtime.notify import Notifier, left_alone
+from cloudgavel.runtime.price_cache import catalog_of_run
 from cloudgavel.runtime.real_clock import RealClock
 from cloudgavel.runtime.requests import events_of_request
 from cloudgavel.runtime.settings import LoopSettings
@@ -104,11 +106,16 @@ def _control(
     clients: Mapping[str, Any] | None,
 ) -> tuple[RunState, bool]:
     store_url = directory.store_url(run.store)
+    # A controller is a process of its own: what it was started with is its environment.
+    given = os.environ if environment is None else environment  # noqa: TID251
+    catalog = catalog_of_run(directory.prices_path, given, note=_tell_note)
     if run.clouds:
         with ThreadPoolExecutor(POOL_SIZE) as pool:
-            loop = _rented(database, run, store_url, clock, environment, clients, pool)
+            loop = _rented(database, run, store_url, catalog, clock, given, clients, pool)
             return _drive(database, loop, store_url, clock, None)
-    world, loop = _rehearsed(directory, database, state, run, store_url, clock, environment)
+    world, loop = _rehearsed(
+        directory, database, state, run, store_url, catalog, clock, environment
+    )
     return _drive(database, loop, store_url, clock, world)
 
 
@@ -116,8 +123,9 @@ def _rented(
     database: Database,
     run: RunSpec,
     store_url: str,
+    catalog: Catalog,
     clock: RealClock,
-    environment: Mapping[str, str] | None,
+    environment: Mapping[str, str],
     clients: Mapping[str, Any] | None,
     pool: Executor,
 ) -> Loop:
@@ -126,13 +134,11 @@ def _rented(
     from cloudgavel.runtime.cloud_world import open_clouds
 
     require_rentable(run)
-    # A controller is a process of its own: what it was started with is its environment.
-    given = os.environ if environment is None else environment  # noqa: TID251
     world = open_clouds(
         run,
         store=open_store(store_url),
-        catalog=bundled_catalog(),
-        environment=given,
+        catalog=catalog,
+        environment=environment,
         now_s=clock.now_s,
         clients=clients,
     )
@@ -154,6 +160,7 @@ def _rehearsed(
     state: RunState,
     run: RunSpec,
     store_url: str,
+    catalog: Catalog,
     clock: RealClock,
     environment: Mapping[str, str] | None,
 ) -> "tuple[RehearsalWorld, Loop]":
@@ -165,7 +172,7 @@ def _rehearsed(
         directory.rehearsal_path,
         run_id=state.run_id,
         store_url=store_url,
-        offers=rehearsal_offers(run, bundled_catalog()),
+        offers=rehearsal_offers(run, catalog),
         market=rehearsal_market(run, state.created_at_s),
         start_at_s=state.created_at_s,
         agent_command=(sys.executable, "-m", "cloudgavel.agent"),

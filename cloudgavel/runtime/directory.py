@@ -3,6 +3,7 @@
 <state>/<run>/events.db        log, controller lease, requests
 <state>/<run>/store/           object store, unless the run names another
 <state>/<run>/rehearsal/       machines of a rehearsal
+<state>/<run>/prices.json      offers and prices as they were when it began
 <state>/<run>/controller.log   what the controller process said
 <state>/<run>.lock             held while a run of this name is begun
 <state>/<run>.<run id>/        an earlier, finished run of the same name
@@ -42,6 +43,11 @@ class RunDirectory:
     def database_path(self) -> Path:
         """SQLite file of events, lease and requests."""
         return self.root / "events.db"
+
+    @property
+    def prices_path(self) -> Path:
+        """The catalogue that the run began with."""
+        return self.root / "prices.json"
 
     @property
     def log_path(self) -> Path:

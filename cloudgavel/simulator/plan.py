@@ -38,6 +38,7 @@ from cloudgavel.runtime.assemble import (
     bind_policy,
     expected_market,
     prices_as_of,
+    prices_by_cloud,
     rehearsal_offers,
 )
 from cloudgavel.runtime.cluster_state import deadline_at_s
@@ -277,6 +278,7 @@ def _document(
         policy=policy_name,
         rehearsal=not run.clouds,
         prices_as_of=prices_as_of(offers),
+        prices=prices_by_cloud(offers, now_s=now_s),
         created_at=iso_utc(now_s),
         feasible=feasible,
         budget_usd=budget_usd,
@@ -305,7 +307,7 @@ def _document(
 
 def _plan_id(document: PlanDocument, run: RunSpec, offers: tuple[Offer, ...]) -> str:
     """Name of this very plan: what was asked, the prices and what follows; not when it was made."""
-    body = repr((run, offers, replace(document, created_at="")))
+    body = repr((run, offers, replace(document, created_at="", prices=())))
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 

@@ -24,12 +24,26 @@ COLUMNS = (
 )
 
 
+def _prices(plan: PlanDocument) -> str:
+    """``prices 3m old (aws live, gcp snapshot of 2026-11-20)``, or ``prices of 2026-11-01``."""
+    ages_s = [each.age_s for each in plan.prices if each.age_s is not None]
+    if not ages_s:
+        return f"prices of {plan.prices_as_of}"
+    sources = {"live": "live", "mixed": "partly live", "snapshot": "snapshot"}
+    told = [
+        f"{each.provider} {sources[each.source]}"
+        + (f" of {each.as_of}" if each.source == "snapshot" else "")
+        for each in plan.prices
+    ]
+    return f"prices {span(max(ages_s))} old ({', '.join(told)})"
+
+
 def plan_text(plan: PlanDocument, *, width: int, next_steps: bool, file: str) -> str:
     """Draw a plan for a person; ``next_steps`` adds what to type next."""
     count = len(plan.jobs)
     lines = [
         f"{plan.name} · {count} {'job' if count == 1 else 'jobs'} · policy {plan.policy} · "
-        f"prices of {plan.prices_as_of}",
+        + _prices(plan),
         "",
         *table(COLUMNS, [_row(job) for job in plan.jobs], width=width),
         "",

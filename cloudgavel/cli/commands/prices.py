@@ -42,6 +42,11 @@ DEFAULT_LIMIT = 20
 @click.option(
     "--all", "show_all", is_flag=True, help="Also refused and historic rows, with the reason."
 )
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Ask the clouds first (all, or --provider); what they say is kept for every command.",
+)
 @click.option("--output", type=click.Choice(["text", "json", "csv"]), default="text")
 @click.option("--json", "as_json", is_flag=True, help="Short for --output json.")
 def prices(
@@ -56,14 +61,17 @@ def prices(
     limit: int | None,
     historic: bool,
     show_all: bool,
+    refresh: bool,
     output: str,
     as_json: bool,
 ) -> None:
-    """Search the bundled catalogue and show what matches."""
+    """Search the catalogue, bundled or refreshed, and show what matches."""
+    import os
+
     from cloudgavel.jobs.accelerators import canonical
-    from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.pricing.catalog import accelerator_price_order, matches, price_order
     from cloudgavel.pricing.offer import CapacityType
+    from cloudgavel.runtime.price_cache import known_catalog
     from cloudgavel.runtime.real_clock import now_s
     from cloudgavel.views.prices import prices_csv, prices_text
 
@@ -71,7 +79,9 @@ def prices(
         raise UsageError("`--spot` and `--on-demand` exclude each other", hints=["give one"])
     if max_price is not None and not (math.isfinite(max_price) and max_price > 0):
         raise UsageError(f"`--max-price` must be more than 0 USD per hour, not {max_price}")
-    catalog = bundled_catalog()
+    if refresh:
+        _refresh(providers, regions, now_s())
+    catalog = known_catalog(os.environ, note=note)
     considered = (*catalog.offers, *catalog.refused) if show_all else catalog.offers
     with_historic = historic or show_all
     _check_known("provider", providers, {offer.provider for offer in considered})
@@ -121,6 +131,15 @@ def prices(
             note(f"hint: {', '.join(names)} is no longer rented: `--historic` shows its prices")
 
 
+def _refresh(providers: tuple[str, ...], regions: tuple[str, ...], now_s: float) -> None:
+    from cloudgavel.cli.cloud_options import regions_by_cloud
+    from cloudgavel.cli.price_refresh import READERS, refresh_prices
+
+    _check_known("provider", providers, set(READERS))
+    of_cloud = regions_by_cloud(regions, list(providers or READERS))
+    refresh_prices(list(of_cloud), of_cloud, now_s=now_s)
+
+
 def prices_document(
     catalog: "Catalog",
     *,
@@ -134,6 +153,7 @@ def prices_document(
     from cloudgavel.documents.encode import iso_utc
     from cloudgavel.documents.prices import PricesDocument
     from cloudgavel.pricing.findings import Severity
+    from cloudgavel.pricing.offer import RATE_IS_ASSUMED
 
     refused = {id(offer) for offer in catalog.refused}
     reasons: dict[tuple[str, bool], list[str]] = {}
@@ -149,8 +169,7 @@ def prices_document(
     )
     notes = []
     if any(
-        offer.capacity_type == "spot" and offer.source.endswith("interruption rate: assumption")
-        for offer in shown
+        offer.capacity_type == "spot" and offer.source.endswith(RATE_IS_ASSUMED) for offer in shown
     ):
         notes.append("interruption rates are assumptions per kind, not measurements")
     if any(offer.is_historic for offer in shown):

@@ -155,16 +155,18 @@ def _begin(
 
 def _require_controllable(spec: "RunSpec") -> None:
     """Refuse here what would end the controller at once: its clouds, its store, its market."""
+    import os
+
     from cloudgavel.cli.commands.check import check_store
     from cloudgavel.documents.check import CheckStatus
     from cloudgavel.errors import UsageError
     from cloudgavel.objects.open import open_store
-    from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.runtime.assemble import rehearsal_offers
     from cloudgavel.runtime.controller import require_rentable
+    from cloudgavel.runtime.price_cache import known_catalog
 
     require_rentable(spec)
-    rehearsal_offers(spec, bundled_catalog())
+    rehearsal_offers(spec, known_catalog(os.environ))
     # Without a store of its own the run keeps its objects beside its log.
     lines = check_store(open_store(spec.store)) if spec.store is not None else []
     for line in lines:

@@ -15,7 +15,7 @@ from typing import Any
 from cloudgavel.pricing.catalog import Catalog, checked_catalog
 from cloudgavel.pricing.findings import Rule
 from cloudgavel.pricing.interruption import HazardBelief, belief_around
-from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.pricing.offer import RATE_IS_ASSUMED, CapacityType, Offer
 from cloudgavel.pricing.sanity import check_offers
 from cloudgavel.providers.aws.clients import PRICE_LIST_REGION, AwsClients
 from cloudgavel.providers.aws.places import zone_name_by_id
@@ -24,6 +24,7 @@ from cloudgavel.units import DAY_S, HOUR_S
 PRODUCT = "Linux/UNIX"
 PRICE_LIST_SOURCE = "AWS price list"
 SPOT_SOURCE = "AWS spot price history"
+RATE_BY_CLIMBS = "; interruption rate: at least, by climbs of the price"
 HISTORY_S = 30 * DAY_S
 RETRY_S = 60.0
 """Pause before what could not be read is asked for again."""
@@ -360,7 +361,12 @@ def refreshed_catalog(
                 assumed_per_hour=offer.interruption_rate_per_hour,
             )
             if belief is not None:
-                fresh = replace(fresh, interruption_rate_per_hour=belief.mean_per_hour)
+                climbed = belief.mean_per_hour != offer.interruption_rate_per_hour
+                fresh = replace(
+                    fresh,
+                    interruption_rate_per_hour=belief.mean_per_hour,
+                    source=SPOT_SOURCE + (RATE_BY_CLIMBS if climbed else RATE_IS_ASSUMED),
+                )
             read.append(fresh)
     return checked_catalog(read, reference=known.offers)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgavel.pricing.catalog import Catalog, checked_catalog
 from cloudgavel.pricing.findings import Rule
-from cloudgavel.pricing.offer import CapacityType, Offer
+from cloudgavel.pricing.offer import RATE_IS_ASSUMED, CapacityType, Offer
 from cloudgavel.pricing.sanity import check_offers, trust_none
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.failures import call_failed
@@ -218,10 +218,19 @@ def refreshed_catalog(
             offer
             if found is None
             else replace(
-                offer, price_usd_per_hour=found[0], observed_at_s=now_s, source=SOURCE, flags=()
+                offer,
+                price_usd_per_hour=found[0],
+                observed_at_s=now_s,
+                # Google publishes no history: what was assumed of interruptions stays assumed.
+                source=SOURCE + (RATE_IS_ASSUMED if _is_spot(offer) else ""),
+                flags=(),
             )
         )
     return checked_catalog(renewed, reference=reference.offers, trusted=trusted)
+
+
+def _is_spot(offer: Offer) -> bool:
+    return offer.capacity_type is CapacityType.SPOT
 
 
 class BillingPrices:
