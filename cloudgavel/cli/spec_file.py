@@ -107,15 +107,15 @@ def start_mistakes(run: "RunSpec") -> tuple[str, ...]:
 def speed_mistakes(run: "RunSpec") -> tuple[str, ...]:
     """Jobs of which no speed is known: nothing can be planned for them.
 
-    One known speed is enough: those of the other accelerators are estimated from it.
+    One known speed, or a profile, is enough: the other speeds are estimated from it.
     """
     source = run.source or "jobs.yaml"
     return tuple(
         f"{source}:{job.line} {job.name}.throughput: no steps/s are known on "
         + ", ".join(request.label for request in job.accelerators)
-        + "; give at least one, the others are estimated from it"
+        + "; give at least one, or a `profile`: the others are estimated from it"
         for job in run.jobs
-        if not job.throughput_steps_per_s
+        if not job.throughput_steps_per_s and job.profile is None
     )
 
 

@@ -61,61 +61,65 @@ def column_of_request(request: AcceleratorRequest) -> GangColumn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Features:
-    """What the catalogue says of a column; natural logarithms."""
+    """What the catalogue says of a column; natural logarithms, in units of a V100."""
 
     peak: float
     bandwidth: float
     doublings: float
     spread_doublings: float
     scaling: float
-    strange: bool
+    accelerator_sd: float
 
 
 @functools.lru_cache(maxsize=4096)
 def _features(column: GangColumn) -> _Features:
+    unit = accelerator("V100")
     try:
         known = accelerator(column.accelerator)
+        chips, sd = column.count * known.chips, ACCELERATOR_SD
     except UnknownAcceleratorError:
-        peak = bandwidth = 0.0
-        chips, strange = column.count, True
-    else:
-        peak, bandwidth = math.log(known.peak_tflops), math.log(known.bandwidth_gb_per_s)
-        chips, strange = column.count * known.chips, False
+        known, chips, sd = unit, column.count, STRANGE_ACCELERATOR_SD
     doublings = math.log2(chips)
     return _Features(
-        peak=peak,
-        bandwidth=bandwidth,
+        peak=math.log(known.peak_tflops / unit.peak_tflops),
+        bandwidth=math.log(known.bandwidth_gb_per_s / unit.bandwidth_gb_per_s),
         doublings=doublings,
         spread_doublings=doublings if column.spread else 0.0,
         scaling=math.log(gang_speedup(chips)),
-        strange=strange,
+        accelerator_sd=sd,
     )
 
 
 def roofline(columns: Sequence[GangColumn]) -> FloatArray:
-    """(C,) log speed that the catalogue expects, up to a constant of the job.
+    """(C,) log speed that the catalogue expects, in units of one V100.
 
     ``(log peak + log bandwidth) / 2 + log speedup(chips)``, less what spreading costs. Accelerators
-    that the catalogue does not have are expected to be like the mean of those it has here.
+    that the catalogue does not have are expected to be like a V100.
     """
     features = [_features(column) for column in columns]
-    per_chip = np.array([0.5 * (each.peak + each.bandwidth) for each in features])
-    strange = np.array([each.strange for each in features], dtype=bool)
-    if strange.any() and not strange.all():
-        per_chip[strange] = per_chip[~strange].mean()
-    rest = [each.scaling + SPREAD_DOUBLING_LOG * each.spread_doublings for each in features]
-    return np.asarray(per_chip + np.array(rest), dtype=np.float64)
+    return np.array(
+        [
+            0.5 * (each.peak + each.bandwidth)
+            + each.scaling
+            + SPREAD_DOUBLING_LOG * each.spread_doublings
+            for each in features
+        ],
+        dtype=np.float64,
+    )
 
 
 def prior_covariance(columns: Sequence[GangColumn]) -> FloatArray:
     """(C, C) covariance of a job's residuals about the roofline, positive definite.
 
     A random exponent of the peak rate and of the bandwidth, a random loss by doubling and by
-    spreading, one deviation for each accelerator and one for each column.
+    spreading, one deviation for each accelerator and one for each column. An entry depends on its
+    two columns alone.
     """
     features = [_features(column) for column in columns]
-    strange = np.array([each.strange for each in features], dtype=bool)
-    covariance = np.zeros((len(columns), len(columns)))
+    names = np.array([column.accelerator for column in columns])
+    own = np.array([each.accelerator_sd for each in features])
+    covariance = np.where(names[:, None] == names[None, :], np.outer(own, own), 0.0)
+    covariance += CELL_SD**2 * np.eye(len(columns))
     for name, sd in (
         ("peak", PEAK_EXPONENT_SD),
         ("bandwidth", BANDWIDTH_EXPONENT_SD),
@@ -123,12 +127,5 @@ def prior_covariance(columns: Sequence[GangColumn]) -> FloatArray:
         ("spread_doublings", SPREAD_SD),
     ):
         values = np.array([getattr(each, name) for each in features], dtype=np.float64)
-        if name in ("peak", "bandwidth") and (~strange).any():
-            # Only differences matter, a job's scale is its own: centred for the arithmetic.
-            values = np.where(strange, 0.0, values - values[~strange].mean())
         covariance += sd**2 * np.outer(values, values)
-    names = np.array([column.accelerator for column in columns])
-    own = np.where(strange, STRANGE_ACCELERATOR_SD, ACCELERATOR_SD)
-    covariance += np.where(names[:, None] == names[None, :], np.outer(own, own), 0.0)
-    covariance += CELL_SD**2 * np.eye(len(columns))
-    return covariance
+    return np.asarray(covariance, dtype=np.float64)

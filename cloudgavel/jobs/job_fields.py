@@ -13,6 +13,7 @@ from cloudgavel.jobs.fields import Fields, scalar_text, whole_within, within
 from cloudgavel.jobs.instants import looks_like_instant, parse_instant_at_s
 from cloudgavel.jobs.mistakes import Mistakes, Place
 from cloudgavel.jobs.names import job_name
+from cloudgavel.jobs.profiles import read_profile
 from cloudgavel.jobs.quantities import (
     QuantityError,
     format_duration,
@@ -131,7 +132,7 @@ def read_job(node: MapNode, elsewhere: Mapping[str, str], around: Surroundings) 
     optional = {
         "setup": fields.text("setup"),
         "image": fields.text("image"),
-        "profile": fields.text("profile"),
+        "profile": fields.read("profile", read_profile),
         "entity": fields.text("entity"),
         "max_cost_usd": fields.read("max_cost", _positive_usd),
         "max_duration_s": fields.read("max_duration", _positive_duration),

@@ -7,6 +7,7 @@ has ``parse_run``.
 from typing import Any, Final
 
 from cloudgavel.jobs.accelerators import CATALOGUE
+from cloudgavel.jobs.profiles import PROFILES
 
 _TEXT: Final = {"type": "string"}
 _NUMBER_OR_TEXT: Final = {"type": ["number", "string"]}
@@ -100,7 +101,11 @@ def _job_properties() -> dict[str, Any]:
             _accelerators(), "Acceptable accelerators", "V100", ["V100", "A100:8"]
         ),
         "throughput": _described(throughput, "Steps/s of the whole gang", {"V100": 7.8}),
-        "profile": _described(_TEXT, "Reference profile (no effect in this version)"),
+        "profile": _described(
+            _TEXT,
+            "Reference profile that speeds are estimated from: " + ", ".join(PROFILES),
+            "resnet50/bs32",
+        ),
         "memory": _described(_TEXT, "Memory needed of each accelerator", "12GiB"),
         "checkpoint": _described(_checkpoint(), "Where and how often state is saved"),
         "progress": _described(

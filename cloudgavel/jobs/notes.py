@@ -1,10 +1,10 @@
-"""What a jobs.yaml asks for that this version reads and does not act on."""
+"""What a person should know of a jobs.yaml: keys without effect, speeds that are guesses."""
 
 from cloudgavel.jobs.spec import JobSpec, RunSpec
 
 
 def notes_of(spec: RunSpec) -> tuple[str, ...]:
-    """Plain sentences for a person, one per key without effect, naming the jobs that use it."""
+    """Plain sentences for a person, each naming the jobs that it is about."""
     notes = []
     without_effect = (
         (
@@ -17,11 +17,6 @@ def notes_of(spec: RunSpec) -> tuple[str, ...]:
             [job.name for job in spec.jobs if job.inputs],
             "nothing is staged, the command fetches its own data",
         ),
-        (
-            "profile",
-            [job.name for job in spec.jobs if job.profile is not None],
-            "speeds come from `throughput`",
-        ),
     )
     for key, names, instead in without_effect:
         if names:
@@ -31,7 +26,7 @@ def notes_of(spec: RunSpec) -> tuple[str, ...]:
             "`cluster` has no effect in this version: machines are rented, or rehearsed without "
             "`clouds`"
         )
-    notes.extend(_slow_to_start(spec.jobs))
+    notes.extend(_about_speeds(spec.jobs))
     return tuple(notes)
 
 
@@ -42,10 +37,20 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _slow_to_start(jobs: tuple[JobSpec, ...]) -> list[str]:
-    """Name the jobs without any known speed: they can be neither planned nor run."""
-    names = [job.name for job in jobs if not job.throughput_steps_per_s]
-    if not names:
-        return []
-    verb = "has" if len(names) == 1 else "have"
-    return [f"{_listed(names)} {verb} no `throughput`: give one to plan or run"]
+def _about_speeds(jobs: tuple[JobSpec, ...]) -> list[str]:
+    """Name the jobs without any known speed: planned from a profile, or neither planned nor run."""
+    notes = []
+    strange = [job for job in jobs if not job.throughput_steps_per_s]
+    by_profile = [job.name for job in strange if job.profile is not None]
+    if by_profile:
+        notes.append(
+            f"every speed of {_listed(by_profile)} is estimated from `profile` and counts low: "
+            "no deadline is promised until one is measured, or given as `throughput`"
+        )
+    unknown = [job.name for job in strange if job.profile is None]
+    if unknown:
+        verb = "has" if len(unknown) == 1 else "have"
+        notes.append(
+            f"{_listed(unknown)} {verb} neither `throughput` nor `profile`: give one to plan or run"
+        )
+    return notes

@@ -119,8 +119,10 @@ class _Whole:
         ]
         if foreach is not None:
             name = item.get("name")
-            if isinstance(name, ScalarNode) and not names_in(name.text):
-                self.groups[name.text] = [job.name for job in jobs if job.name is not None]
+            if isinstance(name, ScalarNode):
+                if not names_in(name.text):
+                    self.groups[name.text] = [job.name for job in jobs if job.name is not None]
+                jobs = [_of_family(job, name.text) for job in jobs]
         return jobs
 
     def _with_values(self, item: MapNode, choice: Mapping[str, str]) -> MapNode:
@@ -139,6 +141,10 @@ class _Whole:
                 new = replacement.in_node(value, shell=key.text in SHELL_KEYS)
             entries.append((key, new))
         return replace(item, entries=tuple(entries))
+
+
+def _of_family(job: ReadJob, family: str) -> ReadJob:
+    return job if job.spec is None else replace(job, spec=replace(job.spec, family=family))
 
 
 def _with_suffix(name: ScalarNode, choice: Mapping[str, str]) -> ScalarNode:

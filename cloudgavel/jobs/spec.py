@@ -56,6 +56,9 @@ class JobSpec:
     secrets: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     profile: str | None = None
+    """Name in ``jobs.profiles``: what its speeds are estimated from."""
+    family: str | None = None
+    """Name as written of the ``foreach`` entry it is one of."""
     memory_gib: float | None = None
     """Accelerator memory needed per accelerator."""
     checkpoint: CheckpointPlan = CheckpointPlan()

@@ -14,8 +14,6 @@ from cloudgavel.pricing.sightings import learnt_rates_per_hour
 
 PRICE_CLASS_SHARE = 0.10
 """Zones whose price is at most this share above the cheapest of their class are alike."""
-ESTIMATE_LOW_SHARE = 0.7
-"""An estimated throughput counts with this share (its low quantile) until it is measured."""
 SPOT_OUTAGE_H = 0.5
 """Mean length of a spot outage where nothing better is known."""
 
@@ -186,7 +184,7 @@ def rate_steps_per_s(job: JobView, column: Column) -> float | None:
     """Steps/s of a job in a column, or ``None`` where it cannot or may not run.
 
     Not asked for, throughput unknown, memory that does not fit, out of memory there before, and
-    on-demand for a ``spot_only`` job all mean ``None``. An estimate counts at its low quantile.
+    on-demand for a ``spot_only`` job all mean ``None``.
     """
     request = column.request
     if request not in job.spec.accelerators or request.accelerator in job.excluded:
@@ -201,7 +199,7 @@ def rate_steps_per_s(job: JobView, column: Column) -> float | None:
         known = CATALOGUE.get(request.accelerator)
         if known is None or needed_gib > known.memory_gib:
             return None
-    return rate * ESTIMATE_LOW_SHARE if request.label in job.estimated else rate
+    return rate
 
 
 def _quota_names(state: ClusterState) -> dict[str, tuple[str, ...]]:

@@ -50,7 +50,8 @@ class JobView:
     throughput_steps_per_s: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """By ``AcceleratorRequest.label``: given, measured or estimated; missing means unknown."""
+    """By ``AcceleratorRequest.label``: given, measured, or the low quantile of an estimate; missing
+    means unknown."""
     estimated: frozenset[str] = frozenset()
     """Labels whose throughput is an estimate: no promise rests on them."""
     spent_usd: float = 0.0

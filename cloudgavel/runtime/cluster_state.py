@@ -1,12 +1,13 @@
 """The fold, the clouds' offers and now -> the snapshot that one decision sees."""
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cloudgavel.estimation.job_rates import estimated_rates
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
-from cloudgavel.jobs.throughput import estimate_steps_per_s, steps_per_s
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView, QuotaLimit
 from cloudgavel.pricing.offer import CapacityType, Offer
@@ -36,6 +37,7 @@ def cluster_state(
     machine's speed says nothing about the rented accelerator's).
     """
     spec = _spec(state)
+    kin = kin_rates(state.jobs.values()) if measured_counts else {}
     instances = [_instance(record) for record in state.live_instances]
     instances += [_requested(intent, supply) for _, intent in sorted(state.intents.items())]
     return ClusterState(
@@ -44,7 +46,10 @@ def cluster_state(
         created_at_s=state.created_at_s,
         round_number=state.decisions + 1,
         round_s=spec.round_s,
-        jobs=tuple(job_view(job, state, measured_counts) for job in state.jobs.values()),
+        jobs=tuple(
+            job_view(job, state, job_rates(job, measured_counts=measured_counts, kin=kin))
+            for job in state.jobs.values()
+        ),
         instances=tuple(instances),
         offers=tuple(supply.offers),
         boot_s_by_offer=supply.boot_s_by_offer,
@@ -79,7 +84,17 @@ def spot_seen(state: RunState, now_s: float) -> Mapping[str, OfferSightings]:
     return MappingProxyType(seen)
 
 
-def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRates:
+    """What is known of a job's speeds, by ``AcceleratorRequest.label``; missing means unknown."""
+
+    steps_per_s: Mapping[str, float]
+    """Measured, given, or the low quantile of an estimate."""
+    estimated: frozenset[str]
+    """Labels whose rate is an estimate."""
+
+
+def job_view(job: JobRecord, state: RunState, rates: JobRates) -> JobView:
     """Return one job as the decision sees it."""
     spec = job.spec
     attempt = job.current
@@ -105,8 +120,8 @@ def job_view(job: JobRecord, state: RunState, measured_counts: bool) -> JobView:
         deadline_at_s=deadline_at_s(spec, state.created_at_s),
         promise_released=job.promise_released,
         covered=_was_covered(spec.name, state),
-        throughput_steps_per_s=throughputs(job, measured_counts),
-        estimated=estimated_labels(spec),
+        throughput_steps_per_s=rates.steps_per_s,
+        estimated=rates.estimated,
         spent_usd=usd(job.spent_micro_usd),
         waiting_since_s=(job.attempts[-1].ended_at_s if attempt is None and job.attempts else None),
         save_error=job.save_error,
@@ -122,26 +137,50 @@ def _was_covered(name: str, state: RunState) -> bool:
     return any(each.job == name and each.promise == "covered" for each in forecasts)
 
 
-def estimated_labels(spec: JobSpec) -> frozenset[str]:
-    """Return the gangs whose steps/s are not given but follow from one that is."""
-    return frozenset(
-        request.label
-        for request in spec.accelerators
-        if steps_per_s(spec, request) is None and estimate_steps_per_s(spec, request) is not None
+def job_rates(
+    job: JobRecord,
+    *,
+    measured_counts: bool,
+    kin: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> JobRates:
+    """Return the job's speeds; ``kin``: measured ones by ``kinship`` (see ``kin_rates``)."""
+    measured = measured_rates(job) if measured_counts else {}
+    known = {**job.spec.throughput_steps_per_s, **measured}
+    estimates = estimated_rates(
+        job.spec,
+        measured_steps_per_s=measured,
+        kin_steps_per_s=kin.get(kinship(job.spec) or "", {}),
     )
+    low = {label: estimate.low_steps_per_s for label, estimate in estimates.items()}
+    return JobRates(steps_per_s=MappingProxyType(known | low), estimated=frozenset(low))
 
 
-def throughputs(job: JobRecord, measured_counts: bool) -> Mapping[str, float]:
-    """Return steps/s by request label: given or estimated, corrected by what was measured here."""
-    given = dict(job.spec.throughput_steps_per_s)
-    for request in job.spec.accelerators:
-        estimate = estimate_steps_per_s(job.spec, request)
-        if request.label not in given and estimate is not None:
-            given[request.label] = estimate
-    attempt = job.current
-    if measured_counts and attempt is not None and job.steps_per_s_measured is not None:
-        given[attempt.request_label] = job.steps_per_s_measured
-    return MappingProxyType(given)
+def measured_rates(job: JobRecord) -> dict[str, float]:
+    """Return what the job's own progress tells, by label."""
+    rates = {label: windows.steps_per_s for label, windows in job.rate_windows.items()}
+    return {label: rate for label, rate in rates.items() if rate is not None}
+
+
+def kinship(spec: JobSpec) -> str | None:
+    """Return what jobs that run alike have in common: their ``foreach`` entry, or the profile."""
+    if spec.family is not None:
+        return f"foreach {spec.family}"
+    return None if spec.profile is None else f"profile {spec.profile}"
+
+
+def kin_rates(jobs: Iterable[JobRecord]) -> dict[str, dict[str, float]]:
+    """Return the median of the measured rates of every kinship, by label."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for job in jobs:
+        name = kinship(job.spec)
+        if name is None:
+            continue
+        for label, rate in measured_rates(job).items():
+            found.setdefault(name, {}).setdefault(label, []).append(rate)
+    return {
+        name: {label: statistics.median(rates) for label, rates in by_label.items()}
+        for name, by_label in found.items()
+    }
 
 
 def save_every_s(spec: JobSpec) -> float:

@@ -16,7 +16,7 @@ from cloudgavel.mechanism.reasons import MAX_COST
 from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.providers.base import AgentChannel, Provider
 from cloudgavel.providers.failures import CallFailed
-from cloudgavel.runtime.cluster_state import Supply, cluster_state, throughputs
+from cloudgavel.runtime.cluster_state import Supply, cluster_state, job_rates
 from cloudgavel.runtime.executor import Actuator, DirectExecutor
 from cloudgavel.runtime.journal import Journal
 from cloudgavel.runtime.looks import Sightings, World
@@ -315,6 +315,7 @@ class Loop:
 
     def _start(self, action: act.Start, now_s: float) -> ev.AttemptStarted:
         job = self.state.jobs[action.job]
+        expected = job_rates(job, measured_counts=False).steps_per_s
         records = [self.state.instances[i] for i in action.instance_ids]
         return ev.AttemptStarted(
             at_s=now_s,
@@ -325,7 +326,7 @@ class Loop:
             accelerator_indices=action.accelerator_indices,
             save_every_s=action.save_every_s,
             reason=action.reason,
-            steps_per_s_expected=throughputs(job, measured_counts=False).get(action.request_label),
+            steps_per_s_expected=expected.get(action.request_label),
             price_usd_per_hour=sum(record.price_usd_per_hour for record in records),
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from cloudgavel.messages.orders import JobOrder, Orders, RehearsalTerms, Verb
-from cloudgavel.runtime.cluster_state import throughputs
+from cloudgavel.runtime.cluster_state import job_rates
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
 
@@ -84,7 +84,7 @@ def _order(
 
 
 def _terms(job: JobRecord, attempt: AttemptRecord) -> RehearsalTerms | None:
-    rate = throughputs(job, measured_counts=False).get(attempt.request_label)
+    rate = job_rates(job, measured_counts=False).steps_per_s.get(attempt.request_label)
     if rate is None:
         rate = attempt.steps_per_s_expected
     if rate is None:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from cloudgavel.errors import UsageError
+from cloudgavel.estimation.job_rates import estimated_rates
 from cloudgavel.jobs.accelerators import canonical
 from cloudgavel.jobs.spec import JobSpec, RunSpec
-from cloudgavel.jobs.throughput import estimate_steps_per_s
 from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
 from cloudgavel.simulator.workload import Workload, WorkloadJob, workload_of
 
@@ -32,8 +32,11 @@ def fixed_workload(run: RunSpec, types: Sequence[str]) -> tuple[Workload, Throug
                 ],
             )
         gang = here[0].count
+        estimates = estimated_rates(job)
+        rates = dict(job.throughput_steps_per_s)
+        rates |= {label: each.median_steps_per_s for label, each in estimates.items()}
         for request in here:
-            rate = estimate_steps_per_s(job, request)
+            rate = rates.get(request.label)
             if request.count == gang and rate is not None:
                 alone[spelt[request.accelerator], False][job.name, gang] = rate
         jobs.append(

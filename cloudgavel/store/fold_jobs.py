@@ -5,9 +5,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from cloudgavel.estimation.measured_rate import RateWindows
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.store import events as ev
-from cloudgavel.store.changes import with_instance, with_job
+from cloudgavel.store.changes import with_instance, with_item, with_job
 from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
 
 
@@ -32,6 +33,7 @@ def _attempt_started(state: RunState, event: ev.AttemptStarted) -> RunState:
         phase=JobPhase.STARTING,
         attempts=(*job.attempts, attempt),
         steps_done=job.saved_steps,
+        rate_windows=_with_windows(job, event.request_label, RateWindows.paused),
         move_to=(),
         stop_asked_at_s=None,
         failed_stops=0,
@@ -46,6 +48,13 @@ def _attempt_started(state: RunState, event: ev.AttemptStarted) -> RunState:
             rest = tuple(name for name in waiting if name != event.job)
             state = with_instance(state, instance_id, for_jobs=rest)
     return state
+
+
+def _with_windows(
+    job: JobRecord, label: str, change: Callable[[RateWindows], RateWindows]
+) -> Mapping[str, RateWindows]:
+    before = job.rate_windows.get(label, RateWindows())
+    return with_item(job.rate_windows, label, change(before))
 
 
 def _save_asked(state: RunState, event: ev.SaveAsked) -> RunState:
@@ -79,6 +88,12 @@ def _progressed(state: RunState, event: ev.Progressed) -> RunState:
         repeated += max(0, (before or 0) - event.restored_step)
         attempts = (*attempts[:-1], replace(attempt, restored_step=event.restored_step))
     measured = event.steps_per_s_measured
+
+    def seen(windows: RateWindows) -> RateWindows:
+        if event.phase is not JobPhase.RUNNING:
+            return windows.paused()
+        return windows.progressed(event.at_s, event.step)
+
     return with_job(
         state,
         event.job,
@@ -87,6 +102,7 @@ def _progressed(state: RunState, event: ev.Progressed) -> RunState:
         steps_done=event.step,
         phase=job.phase if job.stop_asked else event.phase,
         steps_per_s_measured=measured if measured is not None else job.steps_per_s_measured,
+        rate_windows=_with_windows(job, attempt.request_label, seen),
         loss=event.loss if event.loss is not None else job.loss,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cloudgavel.estimation.measured_rate import RateWindows
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import JobSpec, RunSpec
 from cloudgavel.mechanism.fleet import InstanceState
@@ -67,6 +68,9 @@ class JobRecord:
     excluded: frozenset[str] = frozenset()
     last_lines: tuple[str, ...] = ()
     steps_per_s_measured: float | None = None
+    """What the newest report says, for people to see."""
+    rate_windows: Mapping[str, RateWindows] = field(default_factory=lambda: MappingProxyType({}))
+    """Measured from its progress, by request label: what decisions count on."""
     loss: float | None = None
     reason: str | None = None
     """The last word about it: why it is where it is, why it failed."""

@@ -284,7 +284,7 @@ def test_a_long_chain_is_no_cycle_and_no_stack_overflow() -> None:
 def test_keys_without_effect_are_told() -> None:
     run = read(
         a_run(
-            a_job_text(name="a", image="x", inputs="[y]", profile="z", throughput="3"),
+            a_job_text(name="a", image="x", inputs="[y]", throughput="3"),
             a_job_text(name="b", image="x", throughput="3"),
             head="notify: https://example.org\ncluster: {V100: 1}",
         )
@@ -297,7 +297,6 @@ def test_keys_without_effect_are_told() -> None:
     assert [note.split("`")[1] for note in notes] == [
         "image",
         "inputs",
-        "profile",
         "cluster",
     ]
     assert notes_of(read(a_run(a_job_text(throughput="3")))) == ()
@@ -305,8 +304,29 @@ def test_keys_without_effect_are_told() -> None:
 
 def test_a_job_without_any_speed_is_told() -> None:
     (note,) = notes_of(read(a_run(a_job_text(deadline="2h"))))
-    assert note == "`a` has no `throughput`: give one to plan or run"
+    assert note == "`a` has neither `throughput` nor `profile`: give one to plan or run"
     assert notes_of(read(a_run(a_job_text(deadline="2h", throughput="3")))) == ()
+
+
+def test_speeds_that_rest_on_a_profile_alone_are_told() -> None:
+    text = a_run(
+        a_job_text(name="a", profile="lm/bs20"),
+        a_job_text(name="b", profile="lm/bs20", throughput="3"),
+    )
+    (note,) = notes_of(read(text))
+    assert note.startswith("every speed of `a` is estimated from `profile` and counts low: ")
+    assert "no deadline is promised" in note
+
+
+def test_the_jobs_of_one_foreach_are_a_family() -> None:
+    run = read(
+        a_run(
+            a_job_text(name="sweep", foreach="{lr: [1, 2]}"),
+            a_job_text(name="x-$m", foreach="{m: [a, b]}"),
+            a_job_text(name="alone"),
+        )
+    )
+    assert [job.family for job in run.jobs] == ["sweep", "sweep", "x-$m", "x-$m", None]
 
 
 def test_two_hundred_jobs_are_read_in_half_a_second() -> None:
