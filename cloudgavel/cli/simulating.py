@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cloudgavel.jobs.spec import RunSpec
     from cloudgavel.simulator.compare import Comparison
     from cloudgavel.simulator.generate import GeneratorSettings
+    from cloudgavel.simulator.progress_reports import ProgressReports
     from cloudgavel.simulator.rented.comparison import RentedComparison
     from cloudgavel.simulator.throughputs import ThroughputTable
     from cloudgavel.simulator.workload import Workload
@@ -41,10 +42,20 @@ class Asked:
     jobs_per_hour: float | None
     gangs: bool
     deadlines: bool
+    estimate: float | None
+    progress_error: float
+    progress_late_s: float
     round_s: float | None
     change_over_s: float
     start_s: float
     measured: str | None
+
+    @property
+    def reports(self) -> "ProgressReports":
+        """What is told of progress."""
+        from cloudgavel.simulator.progress_reports import ProgressReports
+
+        return ProgressReports(error_share=self.progress_error, late_s=self.progress_late_s)
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -134,6 +145,8 @@ def _rented(asked: Asked, run: "RunSpec | None") -> "RentedComparison":
         table=None if generator is None else table,
         round_s=360.0 if asked.round_s is None else asked.round_s,
         budget_usd=budget,
+        measured_share=asked.estimate,
+        reports=asked.reports,
         notes=notes,
     )
     # Generated jobs differ from seed to seed; together they accept all that any of them does.
@@ -180,6 +193,8 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
             round_s=360.0 if round_s is None else round_s,
             change_over_s=asked.change_over_s,
             start_s=asked.start_s,
+            measured_share=asked.estimate,
+            reports=asked.reports,
         ),
         workload=workload,
         generator=None if workload is not None else _generator(asked, table),

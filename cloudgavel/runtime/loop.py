@@ -64,6 +64,8 @@ class Surroundings:
     pool: Executor = field(default_factory=DirectExecutor)
     paced: bool = False
     """Time is virtual: the world says what comes next; this machine's rates mean nothing."""
+    rates_count: bool | None = None
+    """Whether measured rates replace given ones; ``None`` = unless ``paced``."""
 
 
 class Loop:
@@ -72,6 +74,8 @@ class Loop:
     def __init__(self, surroundings: Surroundings) -> None:
         """Fold the log; nothing outside is touched before the first ``step``."""
         self._outside = surroundings
+        counts = surroundings.rates_count
+        self._rates_count = not surroundings.paced if counts is None else counts
         self._settings = surroundings.settings
         self._journal = Journal(surroundings.log)
         self._sightings = Sightings()
@@ -197,9 +201,7 @@ class Loop:
             self._dirty = False
             self._wake_s = now_s + self._settings.unreachable_retry_s
             return
-        snapshot = cluster_state(
-            self.state, supply, now_s=now_s, measured_counts=not self._outside.paced
-        )
+        snapshot = cluster_state(self.state, supply, now_s=now_s, measured_counts=self._rates_count)
         plan = self._outside.decide(snapshot)
         self._dirty = False
         self._wake_s = plan.next_wake_at_s

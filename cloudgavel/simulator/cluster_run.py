@@ -24,6 +24,8 @@ from cloudgavel.mechanism.fixed_cluster.state import (
 from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
+from cloudgavel.simulator.beliefs import Beliefs
+from cloudgavel.simulator.progress_reports import TRUE_REPORTS, ProgressReports
 from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
 from cloudgavel.simulator.workload import Workload
 
@@ -48,6 +50,13 @@ class ClusterRunSettings:
     """
     exact_rounds: bool = False
     """Rounds of mixed gangs or pairs by the integer program."""
+    measured_share: float | None = None
+    """Of the throughputs that policies know at first, the others being estimated; ``None`` = they
+    know all of them."""
+    reports: ProgressReports = TRUE_REPORTS
+    """What policies hear of the jobs' progress."""
+    belief_seed: int = 0
+    """Draws what is measured, and the error of every job's reports."""
     keep_leases: bool = False
 
 
@@ -154,6 +163,15 @@ class _Run:
         self.cluster = fixed_cluster(types, workload.gang_sizes)
         self.kinds, self.kind_of_job, self.kind_rate, self.retained = self._tables(table)
         self.kind_mix = self._mix_rates()
+        self.beliefs = Beliefs(
+            table,
+            self.kinds,
+            self.cluster,
+            workload,
+            measured_share=settings.measured_share,
+            reports=settings.reports,
+            seed=settings.belief_seed,
+        )
         self.now_s = workload.jobs[0].arrives_s
         self.started_s = self.now_s
         self.next_arrival = 0
@@ -214,6 +232,8 @@ class _Run:
         while self.jobs or self.next_arrival < len(self.workload.jobs):
             boundary = self._is_boundary()
             self.rounds += boundary
+            if boundary and self._learns():
+                self.standing = None
             if self.jobs and (boundary or self.standing is None):
                 self._decide(boundary or self.preempts)
             running = bool((self.leases.pool >= 0).any())
@@ -415,19 +435,26 @@ class _Run:
         self.standing = decision.standing
         self._apply(decision)
 
+    def _learns(self) -> bool:
+        """Whether what ran has measured a throughput that policies only guessed."""
+        if not self.beliefs.are_estimates:
+            return False
+        ran = (self.speed > 0) & (self.ready_s < self.now_s)
+        return self.beliefs.learn(self.leases, self.kind_of_job[self.index], ran.tolist())
+
     def _state(self, is_boundary: bool) -> FixedClusterState:
-        settings = self.settings
+        settings, beliefs = self.settings, self.beliefs
+        kind_of_row = self.kind_of_job[self.index]
         sharing = None
         if self.retained is not None:
-            sharing = PairSharing(
-                kind_of_job=self.kind_of_job[self.index], retained_share=self.retained
-            )
+            retained = self.retained if beliefs.retained is None else beliefs.retained
+            sharing = PairSharing(kind_of_job=kind_of_row, retained_share=retained)
         return FixedClusterState(
             now_s=self.now_s,
             cluster=self.cluster,
             jobs=tuple(self.jobs),
-            steps_left=self.steps_left,
-            rate=self.rate,
+            steps_left=beliefs.steps_left(self.index, self.steps_left, self.now_s),
+            rate=self.rate if beliefs.rate is None else beliefs.rate[kind_of_row],
             sharing=sharing,
             credits=self.credits,
             leases=self.leases,

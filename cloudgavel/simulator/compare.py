@@ -33,6 +33,7 @@ from cloudgavel.policies.registry import policy_named
 from cloudgavel.simulator.cluster_run import ClusterRunSettings, run_cluster
 from cloudgavel.simulator.generate import GeneratorSettings, generated_workload
 from cloudgavel.simulator.metrics import result_of
+from cloudgavel.simulator.progress_reports import ProgressReports
 from cloudgavel.simulator.throughputs import ThroughputTable
 from cloudgavel.simulator.workload import Workload
 
@@ -85,9 +86,23 @@ class Comparison:
         dice = np.random.default_rng(seed)
         return generated_workload(self.table, self.generator, dice, name=f"generated-{seed}")
 
+    @property
+    def draws(self) -> bool:
+        """Whether a seed makes a difference: to the jobs, or to what policies know of them."""
+        told = self.settings.reports
+        return (
+            self.workload is None
+            or self.settings.measured_share is not None
+            or told.error_share > 0
+        )
+
+    def settings_for(self, seed: int | None) -> ClusterRunSettings:
+        """The settings with what policies know drawn by the seed."""
+        return replace(self.settings, belief_seed=0 if seed is None else seed)
+
     def pairs(self) -> list[tuple[str, int | None]]:
         """Every policy with every seed, seeds outermost."""
-        seeds: Sequence[int | None] = self.seeds if self.workload is None else (None,)
+        seeds: Sequence[int | None] = self.seeds if self.draws else (None,)
         return [(policy, seed) for seed in seeds for policy in self.policies]
 
     def digest(self) -> str:
@@ -118,7 +133,7 @@ class Comparison:
             self.table,
             self.types,
             policy_named(policy),
-            self.settings,
+            self.settings_for(seed),
             timer=time.process_time,
         )
         return result_of(run, policy=policy, seed=seed, measured=self.measured)
@@ -145,8 +160,23 @@ class Comparison:
             results=(),
             summaries=(),
             differences=(),
-            notes=() if self.workload is None else self.workload.notes,
+            notes=(
+                *(() if self.workload is None else self.workload.notes),
+                *belief_notes(self.settings.measured_share, self.settings.reports),
+            ),
         )
+
+
+def belief_notes(measured_share: float | None, reports: ProgressReports) -> tuple[str, ...]:
+    """What policies do not know, in words."""
+    told = []
+    if measured_share is not None:
+        told.append(f"policies know {100 * measured_share:g}% of the throughputs at first")
+    if reports.error_share:
+        told.append(f"jobs tell their progress with errors up to {100 * reports.error_share:g}%")
+    if reports.late_s:
+        told.append(f"jobs tell their progress every {reports.late_s:g} s")
+    return tuple(told)
 
 
 def described(generator: GeneratorSettings | None) -> str:

@@ -10,9 +10,9 @@ from cloudgavel.simulator.compare import Comparison
 
 def details_of(comparison: Comparison) -> tuple[PolicyDetail, ...]:
     """Simulate the first seed of every policy once more, keeping its leases."""
-    seed = comparison.seeds[0] if comparison.workload is None else None
+    seed = comparison.pairs()[0][1]
     workload = comparison.workload_for(seed)
-    settings = dataclasses.replace(comparison.settings, keep_leases=True)
+    settings = dataclasses.replace(comparison.settings_for(seed), keep_leases=True)
     return tuple(
         detail_of(
             run_cluster(workload, comparison.table, comparison.types, policy_named(name), settings),

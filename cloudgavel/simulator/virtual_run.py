@@ -7,7 +7,8 @@ from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.pricing.market import Market
 from cloudgavel.pricing.offer import Offer
-from cloudgavel.providers.base import Provider, Quota
+from cloudgavel.providers.base import AgentChannel, Provider, Quota
+from cloudgavel.providers.simulated.agents import VirtualAgents
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.providers.simulated.habits import CloudHabits
 from cloudgavel.providers.simulated.world import SimulatedWorld
@@ -56,10 +57,13 @@ def virtual_run(
     habits: CloudHabits | None = None,
     run_id: str = "plan",
     provider_of: Callable[[SimulatedCloud], Provider] | None = None,
+    channel_of: Callable[[VirtualAgents, SimulatedCloud], AgentChannel] | None = None,
 ) -> VirtualRun:
     """Run ``run`` from ``now_s`` to its end, or until nothing happens any more; deterministic.
 
-    ``provider_of`` puts something between the loop and the cloud (``simulator.dry_run``).
+    ``provider_of`` puts something between the loop and the cloud (``simulator.dry_run``),
+    ``channel_of`` between the loop and the agents (``simulator.rented.untrue``): then rates that
+    jobs tell of themselves replace the given ones, as on a cloud.
     """
     log = MemoryLog()
     created = RunCreated(
@@ -72,10 +76,11 @@ def virtual_run(
         Surroundings(
             log=log,
             provider=cloud if provider_of is None else provider_of(cloud),
-            channel=world.channel,
+            channel=world.channel if channel_of is None else channel_of(world.channel, cloud),
             decide=decide,
             settings=LoopSettings(poll_s=None, agent_silence_s=None),
             paced=True,
+            rates_count=None if channel_of is None else True,
         )
     )
     driver = VirtualDriver(loop, world)

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from cloudgavel.mechanism.fixed_cluster.cluster import AcceleratorType
 from cloudgavel.policies.registry import policy_named
 from cloudgavel.simulator.cluster_run import ClusterRun, ClusterRunSettings, run_cluster
 from cloudgavel.simulator.metrics import result_of
+from cloudgavel.simulator.progress_reports import ProgressReports
 from cloudgavel.simulator.throughputs import ThroughputTable
 from cloudgavel.simulator.workload import Workload, WorkloadJob, workload_of
 
@@ -31,8 +33,16 @@ POLICIES = (
 )
 
 
+class World(NamedTuple):
+    workload: Workload
+    table: ThroughputTable
+    types: tuple[AcceleratorType, ...]
+    known: ClusterRunSettings
+    """What policies know: throughputs in part, progress late or wrong."""
+
+
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Workload, ThroughputTable, tuple[AcceleratorType, ...]]:
+def worlds(draw: st.DrawFn) -> World:
     dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     types = tuple(
         AcceleratorType(
@@ -74,22 +84,30 @@ def worlds(draw: st.DrawFn) -> tuple[Workload, ThroughputTable, tuple[Accelerato
                 deadline_s=draw(st.sampled_from([None, arrives_s + 5_000.0])),
             )
         )
-    return workload_of("random", jobs), table, types
+    known = ClusterRunSettings(
+        measured_share=draw(st.sampled_from([None, None, 0.0, 0.3])),
+        reports=ProgressReports(
+            error_share=draw(st.sampled_from([0.0, 0.0, 0.7])),
+            late_s=draw(st.sampled_from([0.0, 5000.0])),
+        ),
+    )
+    return World(workload_of("random", jobs), table, types, known)
 
 
 def simulated(
-    world: tuple[Workload, ThroughputTable, tuple[AcceleratorType, ...]],
+    world: World,
     policy: str,
     change_over_s: float,
     preempts: bool,
 ) -> ClusterRun:
-    workload, table, types = world
+    workload, table, types, known = world
     return run_cluster(
         workload,
         table,
         types,
         policy_named(policy),
-        ClusterRunSettings(
+        replace(
+            known,
             change_over_s=change_over_s,
             start_s=change_over_s / 2,
             preempts_within_round=preempts,
@@ -171,7 +189,7 @@ def test_dollars_are_accelerator_seconds_times_the_price(
 def test_progress_is_never_above_rate_times_time_and_work_is_done_exactly(
     world, policy, change_over_s, preempts
 ) -> None:
-    workload, table, _ = world
+    workload, table, _, _ = world
     run = simulated(world, policy, change_over_s, preempts)
     kinds = {job.name: (job.kind, job.gang_size) for job in workload.jobs}
     done = dict.fromkeys(kinds, 0.0)
@@ -192,7 +210,7 @@ def test_progress_is_never_above_rate_times_time_and_work_is_done_exactly(
 @LAWS
 @given(**CASES)
 def test_every_job_that_some_type_can_run_ends(world, policy, change_over_s, preempts) -> None:
-    workload, table, types = world
+    workload, table, types, _ = world
     run = simulated(world, policy, change_over_s, preempts)
     for job, outcome in zip(workload.jobs, run.outcomes, strict=True):
         runs_somewhere = any(

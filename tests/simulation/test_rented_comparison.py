@@ -14,6 +14,7 @@ from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.simulator import compare as module
 from cloudgavel.simulator.compare import compare, document_of
 from cloudgavel.simulator.generate import GeneratorSettings
+from cloudgavel.simulator.progress_reports import ProgressReports
 from cloudgavel.simulator.rented.comparison import START_AT_S, RentedComparison, rentable_offers
 from cloudgavel.simulator.rented.recorded import load_recorded
 from cloudgavel.simulator.roofline import roofline_table
@@ -211,7 +212,7 @@ def test_a_trace_may_say_before_its_file_what_it_tells_of(tmp_path: Path) -> Non
     assert recorded.notes == ()
     (trace,) = recorded.traces.values()
     assert trace.prices_usd_per_hour == (0.5, 0.7)
-    with pytest.raises(UsageError, match="no spot offer is left"):
+    with pytest.raises(UsageError, match="two traces tell of"):
         load_recorded([f"use1-az1:V100:1={path}"] * 2, OFFERS)
 
 
@@ -219,3 +220,45 @@ def test_jobs_that_nothing_rents_are_refused() -> None:
     run = a_run(a_job("k", accelerators=(AcceleratorRequest(accelerator="K80"),)), a_job("v"))
     with pytest.raises(UsageError, match="what `k` runs on"):
         rentable_offers(run, Catalog(offers=OFFERS))
+
+
+def two_speeds(**changes: object) -> RentedComparison:
+    requests = tuple(AcceleratorRequest(accelerator=name) for name in ("V100", "T4"))
+    run = a_run(
+        a_job(
+            "a",
+            steps=7200,
+            accelerators=requests,
+            throughput_steps_per_s={"V100": 1.0, "T4": 0.1},
+            deadline_s=9 * 3600.0,
+        )
+    )
+    offers = (an_offer("V100", price=3.06), an_offer("T4", price=0.526))
+    return replace(
+        RentedComparison(policies=("min_cost",), offers=offers, seeds=(0, 1, 2, 3), run=run),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_machines_do_their_true_rate_whatever_is_believed() -> None:
+    known = compare(two_speeds())
+    guessed = compare(two_speeds(measured_share=0.0))
+    # 7,200 steps at one a second, boot, restore and saves; a T4 looks cheaper until it is tried.
+    assert {each.makespan_s for each in known} == {known[0].makespan_s}
+    assert 7200 <= known[0].makespan_s <= 9000
+    assert all(each.jobs_completed == 1 for each in guessed)
+    assert min(each.makespan_s for each in guessed) >= 7200
+    assert max(each.makespan_s for each in guessed) > 9000
+    document = document_of(two_speeds(measured_share=0.0), guessed)
+    assert document.notes == ("policies know 0% of the throughputs at first",)
+
+
+@pytest.mark.parametrize(
+    "reports", [ProgressReports(error_share=0.8), ProgressReports(late_s=3000.0)]
+)
+def test_wrong_and_late_reports_do_not_change_what_is_done(reports: ProgressReports) -> None:
+    comparison = a_comparison(reports=reports, policies=("on_demand_only",))
+    for told, true in zip(compare(comparison), whole()[1::2], strict=True):
+        assert told.jobs_completed == 2
+        assert told.makespan_s >= 8600 and told.cost_usd == pytest.approx(true.cost_usd, rel=0.2)
+    assert comparison.frame().notes[0].startswith("jobs tell their progress")

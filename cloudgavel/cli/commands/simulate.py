@@ -75,6 +75,26 @@ class _Simulate(click.Command):
 @click.option("--jobs-per-hour", type=click.FloatRange(min=0, min_open=True), default=None)
 @click.option("--gangs", is_flag=True, help="Generate jobs of 1, 2, 4 and 8 accelerators.")
 @click.option("--deadlines", is_flag=True, help="Generate deadlines of 1.2, 2, 10 x the duration.")
+@click.option(
+    "--estimate",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Policies know this share of the throughputs at first and estimate the others.",
+)
+@click.option(
+    "--progress-error",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="SHARE",
+    help="Jobs tell up to so much more or less than they have done.",
+)
+@click.option(
+    "--progress-late-s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="S",
+    help="Jobs tell their progress only so often.",
+)
 @click.option("--round-s", type=click.FloatRange(min=1), help="Seconds of a round.  [default: 360]")
 @click.option(
     "--change-over-s",

@@ -22,13 +22,19 @@ from cloudgavel.policies.registry import policy_named
 from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.pricing.market import Market
 from cloudgavel.pricing.offer import Offer
+from cloudgavel.providers.base import AgentChannel
+from cloudgavel.providers.simulated.agents import VirtualAgents
+from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
-from cloudgavel.simulator.compare import described
+from cloudgavel.simulator.compare import belief_notes, described
 from cloudgavel.simulator.generate import GeneratorSettings, generated_workload
 from cloudgavel.simulator.market_range import cheapest_places, without_prices
+from cloudgavel.simulator.progress_reports import TRUE_REPORTS, ProgressReports
+from cloudgavel.simulator.rented.believed import believed_run
 from cloudgavel.simulator.rented.jobs import run_of_workload
 from cloudgavel.simulator.rented.outcome import rented_detail, rented_result
 from cloudgavel.simulator.rented.recorded import RecordedMarket, traced_market
+from cloudgavel.simulator.rented.untrue import UntrueAgents
 from cloudgavel.simulator.throughputs import ThroughputTable
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 
@@ -51,6 +57,9 @@ class RentedComparison:
     """Of the generated jobs' run."""
     budget_usd: float | None = None
     recorded: RecordedMarket | None = None
+    measured_share: float | None = None
+    """Of the throughputs that policies know at first; ``None`` = all."""
+    reports: ProgressReports = TRUE_REPORTS
     notes: tuple[str, ...] = ()
     """What a reader should know of the jobs."""
 
@@ -96,6 +105,8 @@ class RentedComparison:
             self.offers,
             self.budget_usd,
             self.recorded,
+            self.measured_share,
+            self.reports,
         )
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
@@ -114,15 +125,23 @@ class RentedComparison:
 
     def _done(self, timer: "_Timer", seed: int | None) -> VirtualRun:
         assert seed is not None
-        run = self.run_for(seed)
+        run = believed = self.run_for(seed)
+        if self.measured_share is not None:
+            believed = believed_run(run, measured_share=self.measured_share, seed=seed)
+
+        def untrue(agents: VirtualAgents, cloud: SimulatedCloud) -> AgentChannel:
+            return UntrueAgents(agents, cloud, truth=run, reports=self.reports, seed=seed)
+
+        is_untrue = self.measured_share is not None or not self.reports.are_true
         return virtual_run(
-            run,
+            believed,
             offers=self.offers,
             market=self.market_for(run, seed),
             decide=timer,
             now_s=START_AT_S,
             budget_usd=self.budget_usd,
             best_effort=True,
+            channel_of=untrue if is_untrue else None,
         )
 
     def frame(self) -> SimulationDocument:
@@ -144,7 +163,11 @@ class RentedComparison:
             results=(),
             summaries=(),
             differences=(),
-            notes=(*self.notes, *(() if self.recorded is None else self.recorded.notes)),
+            notes=(
+                *self.notes,
+                *(() if self.recorded is None else self.recorded.notes),
+                *belief_notes(self.measured_share, self.reports),
+            ),
         )
 
 
