@@ -1,42 +1,41 @@
-"""A run whose throughputs are known in part: what policies on rented machines are told."""
+"""A run whose throughputs are known in part, and the truth of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from cloudgavel.estimation.estimated_table import estimated_table
-from cloudgavel.jobs.spec import RunSpec
-from cloudgavel.jobs.throughput import estimate_steps_per_s
+from cloudgavel.estimation.job_rates import estimated_rates
+from cloudgavel.jobs.spec import JobSpec, RunSpec
 
 _ESTIMATE = 0x65
 """Sets these dice apart from those that draw jobs from the same seed."""
 
 
 def believed_run(truth: RunSpec, *, measured_share: float, seed: int) -> RunSpec:
-    """Return the run with only a part of its throughputs measured, the others estimated.
+    """Return the run with only a part of its given throughputs: one of each job, and as many more.
 
-    Every job counts as a kind of its own, of which one throughput at least is measured. A gang that
-    the truth knows nothing of stays unknown.
+    What is left out the loop estimates and measures as it does in a real run. From one seed a
+    larger share keeps the same ones and more.
     """
-    alone: dict[tuple[str, bool], dict[tuple[str, int], float]] = {}
-    for job in truth.jobs:
-        for request in job.accelerators:
-            rate = estimate_steps_per_s(job, request)
-            if rate is not None:
-                alone.setdefault((request.accelerator, False), {})[job.name, request.count] = rate
-    seen = estimated_table(
-        alone,
-        {},
-        measured_share=measured_share,
-        dice=np.random.default_rng([seed, _ESTIMATE]),
-    ).alone
+    dice = np.random.default_rng([seed, _ESTIMATE])
     jobs = []
     for job in truth.jobs:
-        rates = {
-            request.label: seen[request.accelerator, False][job.name, request.count]
-            for request in job.accelerators
-            if (job.name, request.count) in seen.get((request.accelerator, False), {})
+        labels = sorted(job.throughput_steps_per_s)
+        draws = dice.uniform(size=len(labels))
+        first = int(draws.argmin()) if labels else 0
+        kept = {
+            label: job.throughput_steps_per_s[label]
+            for number, label in enumerate(labels)
+            if number == first or draws[number] < measured_share
         }
-        jobs.append(replace(job, throughput_steps_per_s=MappingProxyType(rates)))
+        jobs.append(replace(job, throughput_steps_per_s=MappingProxyType(kept)))
     return replace(truth, jobs=tuple(jobs))
+
+
+def true_rates(job: JobSpec) -> Mapping[str, float]:
+    """Return steps/s by label: as given, and the median of the estimate where nothing is."""
+    estimates = estimated_rates(job)
+    medians = {label: each.median_steps_per_s for label, each in estimates.items()}
+    return {**medians, **job.throughput_steps_per_s}

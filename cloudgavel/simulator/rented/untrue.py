@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cloudgavel.jobs.spec import AcceleratorRequest, RunSpec
-from cloudgavel.jobs.throughput import estimate_steps_per_s
 from cloudgavel.messages.orders import JobOrder, Orders
 from cloudgavel.messages.report import JobReport, ProcessState, Report
 from cloudgavel.providers.simulated.agents import VirtualAgents
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.simulator.progress_reports import ProgressReports
+from cloudgavel.simulator.rented.believed import true_rates
 
 _TOLD_AS_IT_IS = (ProcessState.STOPPED, ProcessState.EXITED)
 
@@ -32,9 +32,10 @@ class UntrueAgents:
     ) -> None:
         """``truth``: the run with the steps/s that its jobs really do."""
         self._agents, self._cloud = agents, cloud
-        self._truth = {job.name: job for job in truth.jobs}
+        self._steps_total = {job.name: job.steps_total for job in truth.jobs}
+        self._rates = {job.name: true_rates(job) for job in truth.jobs}
         self._reports = reports
-        self._factor = reports.factors(self._truth, seed)
+        self._factor = reports.factors(self._rates, seed)
         self._told: dict[tuple[str, int], tuple[float, int]] = {}
 
     def send(self, orders: Orders) -> None:
@@ -61,8 +62,7 @@ class UntrueAgents:
             return order
         count = max(1, len(order.accelerator_indices)) * order.world_size
         request = AcceleratorRequest(accelerator=accelerator, count=count)
-        rate = estimate_steps_per_s(self._truth[order.job], request)
-        assert rate is not None, f"nothing is known of {order.job} on {request.label}"
+        rate = self._rates[order.job][request.label]
         return replace(order, rehearsal=replace(order.rehearsal, steps_per_s=rate))
 
     def _told_report(self, report: JobReport, at_s: float) -> JobReport:
@@ -70,7 +70,7 @@ class UntrueAgents:
             return report
         factor = self._factor[report.job]
         done = round(factor * (report.step - report.restored_step))
-        step = min(report.restored_step + done, self._truth[report.job].steps_total)
+        step = min(report.restored_step + done, self._steps_total[report.job])
         key = (report.job, report.attempt)
         before_s, before = self._told.get(key, (-float("inf"), 0))
         if at_s - before_s >= self._reports.late_s:
