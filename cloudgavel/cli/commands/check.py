@@ -142,6 +142,7 @@ def _check_aws(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine
         offers=offers,
         now_s=now_s,
         instance_profile=os.environ.get(INSTANCE_PROFILE_VARIABLE),
+        interruption_queues=cloud.interruption_queues,
     )
 
 

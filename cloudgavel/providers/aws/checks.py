@@ -4,6 +4,7 @@ Nothing is created: permissions are asked about with EC2's own dry run.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.providers.aws.clients import PRICE_LIST_REGION, AwsClients
 from cloudgavel.providers.aws.failures import NOT_FOUND, code_of, explain
 from cloudgavel.providers.aws.images import ImageNotFound, Images
+from cloudgavel.providers.aws.interruption_queue import region_of_queue
 from cloudgavel.providers.aws.quotas import limit_for, read_limits
 from cloudgavel.providers.aws.sweep import enabled_regions
 from cloudgavel.providers.failures import CallFailed, FailureKind
@@ -22,6 +24,7 @@ SKEW_FAILURE_S = 240.0
 _DRY_RUN_WORKED = "DryRunOperation"
 _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 _POLICY_HINT = "give your user the policy of docs/how-to/aws.md, section 1"
+_QUEUE_HINT = "make the queue: docs/how-to/aws.md, spot warnings for the controller"
 _NOBODY = "i-00000000000000000"
 
 
@@ -32,6 +35,7 @@ def check_aws(
     offers: Iterable[Offer],
     now_s: Callable[[], float],
     instance_profile: str | None = None,
+    interruption_queues: Sequence[str] = (),
 ) -> list[CheckLine]:
     """Look at credentials and clock, then at each region: permissions, image, quotas.
 
@@ -63,7 +67,21 @@ def check_aws(
         lines += image_line
         lines += _permissions(clients, region, here, image_id, instance_profile)
         lines += _quotas(clients, region, here)
+    lines += [_queue(clients, url) for url in interruption_queues]
     return lines
+
+
+def _queue(clients: AwsClients, url: str) -> CheckLine:
+    """Look into a queue of spot warnings without hiding a message from its readers."""
+    region = region_of_queue(url)
+    try:
+        clients.client("sqs", region).receive_message(
+            QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=0, VisibilityTimeout=0
+        )
+    except Exception as error:
+        line = _failed_call(region, "queue", error)
+        return line if line.hint is not None else replace(line, hint=_QUEUE_HINT)
+    return _line(region, "queue", CheckStatus.PASSED, f"{url.rpartition('/')[2]} can be read")
 
 
 def _who_and_when(clients: AwsClients, now_s: Callable[[], float]) -> list[CheckLine]:

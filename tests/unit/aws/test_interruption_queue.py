@@ -3,12 +3,15 @@
 import json
 import logging
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloudgavel.documents.check import CheckLine, CheckStatus
+from cloudgavel.providers.aws.checks import check_aws
 from cloudgavel.providers.aws.interruption_queue import InterruptionQueues, region_of_queue
 from tests.unit.aws.account import (
     RUN_ID,
@@ -121,3 +124,28 @@ def test_only_addresses_of_queues_have_a_region(url: str) -> None:
     with pytest.raises(ValueError, match="queue"):
         region_of_queue(url)
     assert region_of_queue(URL) == "us-east-1"
+
+
+def test_the_check_looks_into_the_queue_and_hides_no_message() -> None:
+    with an_account() as account:
+        sqs = a_queue(account)
+        sqs.set_queue_attributes(QueueUrl=URL, Attributes={"VisibilityTimeout": "60"})
+        sqs.send_message(QueueUrl=URL, MessageBody=json.dumps(a_warning("i-1")))
+
+        def queue_lines(url: str) -> list[CheckLine]:
+            lines = check_aws(
+                account.clients,
+                regions=["us-east-1"],
+                offers=[],
+                now_s=account.clock.now_s,
+                interruption_queues=[url],
+            )
+            return [line for line in lines if line.subject == "queue"]
+
+        account.clock.advance_to(time.time())
+        (line,) = queue_lines(URL)
+        assert (line.status, line.detail) == (CheckStatus.PASSED, "warnings can be read")
+        assert left(sqs) == 1
+        (line,) = queue_lines(URL + "-nowhere")
+        assert line.status is CheckStatus.FAILED
+        assert line.hint is not None

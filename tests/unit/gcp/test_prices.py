@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgavel.pricing.catalog import Catalog
-from cloudgavel.pricing.offer import CapacityType
+from cloudgavel.pricing.offer import RATE_IS_ASSUMED, CapacityType
 from cloudgavel.providers.gcp.prices import (
     COMPUTE_SERVICE,
     SOURCE,
@@ -138,7 +138,8 @@ def test_a_refresh_renews_what_it_can_and_keeps_the_rest_with_its_age():
         fresh = refreshed_catalog(project.clients, reference=reference, now_s=START_AT_S)
     renewed = fresh.get(an_offer().offer_id)
     assert renewed.price_usd_per_hour == pytest.approx(V100_SPOT, abs=1e-6)
-    assert (renewed.source, renewed.observed_at_s) == (SOURCE, START_AT_S)
+    assert renewed.source == SOURCE + RATE_IS_ASSUMED
+    assert renewed.observed_at_s == START_AT_S
     assert fresh.get(an_a100().offer_id) == an_a100()
     assert {offer.provider for offer in fresh.offers} == {"gcp"}
 
