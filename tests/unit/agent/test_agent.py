@@ -259,3 +259,25 @@ def test_a_job_sees_its_accelerators_its_rank_and_this_python(rig: Rig) -> None:
     job = rig.wait_job(lambda job: job.state is ProcessState.EXITED)
     expected = ["2,3", "job", "1", "1000", "1", "2", "127.0.0.1", "x"]
     assert job.last_lines == (str(expected), sys.prefix)
+
+
+def test_an_agent_that_can_speak_to_s3_stays_under_100_mb() -> None:
+    script = (
+        "import cloudgavel.agent.__main__\n"
+        "from cloudgavel.objects.s3 import S3Store\n"
+        "S3Store('bucket', 'prefix')._s3()\n"
+        "print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        env={
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": "made-up",
+            "AWS_SECRET_ACCESS_KEY": "made-up",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(said.stdout) * 1024 < 100e6
