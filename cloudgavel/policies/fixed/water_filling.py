@@ -34,6 +34,10 @@ SLACK_SHARES = (1e-8, 1e-7, 1e-6)
 so with hundreds of rows the exact level may be out of reach by a little. Tried in turn."""
 
 
+ITERATIONS_PER_ROW = 2
+"""Of the simplex method, before the interior point is asked instead."""
+
+
 class WaterFilling(SharePolicy):
     """Raise all jobs together; who can rise no more is frozen, the others go on.
 
@@ -295,13 +299,16 @@ class _AskWarm:
                 self._model.set_row(int(row), float(floor[row]), np.inf)
             self._floor = floor
             if not self._defeated:
-                answer = self._model.solve()
-            if answer.is_usable or answer.status is SolveStatus.FAILED:
+                answer = self._model.improve(ITERATIONS_PER_ROW * self._linear.row_upper.size)
+            if answer.status is not SolveStatus.INFEASIBLE:
                 break
         at = self._last
-        if answer.status is SolveStatus.FAILED:
+        if answer.status in (SolveStatus.FAILED, SolveStatus.FEASIBLE):
             self._defeated = True
             answer, at = self._from_scratch(column, bound), self._columns.count
+        if answer.status is SolveStatus.FAILED:
+            self._model.forget_basis()
+            answer, at = self._model.solve(), self._last
         if not answer.is_usable or answer.values is None or answer.row_duals is None:
             return _Reply(status=answer.status, message=answer.message)
         price = np.maximum(answer.row_duals[: groups.count], 0.0) * self._per_level
