@@ -11,6 +11,7 @@ import numpy as np
 from cloudgavel.policies.planning_lp import PlanningModel
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.solve import (
+    ITERATION_LIMIT,
     LinearAnswer,
     LinearProgram,
     SolveStatus,
@@ -19,7 +20,7 @@ from cloudgavel.policies.solve import (
 
 ALL_CELLS_UP_TO = 4000
 """Problems with no more cells than this are solved whole."""
-CHEAPEST_COUNT = 10
+CHEAPEST_COUNT = 6
 FASTEST_COUNT = 2
 PAIRS_PER_JOB_AND_PASS = 3
 REDUCED_COST_TOLERANCE = 1e-8
@@ -87,13 +88,11 @@ class ColumnGeneration:
         cells = model.cell_count
         self._cost = cost
         self._warm.set_cost(cost[self._columns])
+        answer = (
+            self._warm.solve() if iteration_limit is None else self._warm.improve(iteration_limit)
+        )
         for _ in range(PASS_LIMIT):
             self.passes += 1
-            answer = (
-                self._warm.solve()
-                if iteration_limit is None
-                else self._warm.improve(iteration_limit)
-            )
             if not answer.is_usable or answer.row_duals is None:
                 return answer
             if answer.status is SolveStatus.FEASIBLE:
@@ -105,7 +104,7 @@ class ColumnGeneration:
             entering = self._entering(reduced[:cells], absent)
             if not entering.size:
                 break
-            self._add(entering)
+            answer = self._with(entering, iteration_limit)
         values = np.zeros(model.program.cost.size)
         assert answer.values is not None
         values[self._columns] = answer.values
@@ -116,6 +115,16 @@ class ColumnGeneration:
             row_duals=answer.row_duals,
             message=answer.message,
         )
+
+    def _with(self, entering: IntArray, iteration_limit: int | None) -> LinearAnswer:
+        """Solve again with more columns: the old basis stays feasible, so by the primal simplex."""
+        is_many = entering.size > COLD_START_GROWTH_SHARE * self._columns.size
+        self._add(entering)
+        if is_many and iteration_limit is None:
+            self._warm.forget_basis()
+            return self._warm.solve()
+        answer = self._warm.improve(iteration_limit or ITERATION_LIMIT)
+        return self._warm.solve() if answer.status is SolveStatus.FAILED else answer
 
     def _entering(self, reduced: FloatArray, absent: IntArray) -> IntArray:
         """Cells of the best few (job, pool) pairs per job whose reduced cost is negative."""
@@ -131,8 +140,6 @@ class ColumnGeneration:
 
     def _add(self, entering: IntArray) -> None:
         program = self.model.program
-        if entering.size > COLD_START_GROWTH_SHARE * self._columns.size:
-            self._warm.forget_basis()
         self._present[entering] = True
         self._place[entering] = self._columns.size + np.arange(entering.size)
         self._columns = np.concatenate([self._columns, entering])
