@@ -21,6 +21,8 @@ EXACT_PRICES_UP_TO = 40
 """Jobs: below this both one-sided prices of a limit are found by solving again."""
 PRICE_STEP_SHARE = 1e-3
 WORTH_SHOWING_SHARE = 1e-7
+WORTH_MOVING_SHARE = 1e-3
+"""The least elasticity that is told from the solver's tolerance when a limit is moved."""
 
 
 def nothing(cluster: Cluster, status: AllocationStatus, message: str, unit: str = "") -> Allocation:
@@ -123,12 +125,7 @@ def prices_of_limits(
         down: float | None = dual
         up: float | None = dual
         if exact:
-            step = PRICE_STEP_SHARE * limit.size
-            sign = 1.0 if larger_is_better else -1.0
-            less = value_with(with_limit(cluster, number, limit.size - step))
-            more = value_with(with_limit(cluster, number, limit.size + step))
-            down = None if less is None else sign * (value - less) / step
-            up = None if more is None else sign * (more - value) / step
+            down, up = _one_sided(cluster, number, value, value_with, larger_is_better)
         prices.append(
             LimitPrice(
                 constraint=limit.name,
@@ -139,6 +136,46 @@ def prices_of_limits(
             )
         )
     return tuple(prices)
+
+
+def prices_by_moving(
+    cluster: Cluster, value: float, value_with: Callable[[Cluster], float | None]
+) -> tuple[LimitPrice, ...]:
+    """Price every limit without a dual, of a value of which more is better.
+
+    Shown are those by which a thousandth of the limit changes the value by a millionth or more.
+    """
+    prices = []
+    for number, limit in enumerate(cluster.limits):
+        if not limit.size > 0:
+            continue
+        down, up = _one_sided(cluster, number, value, value_with, larger_is_better=True)
+        worth = max(abs(each) for each in (down, up, 0.0) if each is not None)
+        if worth * limit.size > WORTH_MOVING_SHARE * abs(value) > 0:
+            prices.append(
+                LimitPrice(
+                    constraint=limit.name, unit=limit.unit, per_unit_down=down, per_unit_up=up
+                )
+            )
+    return tuple(prices)
+
+
+def _one_sided(
+    cluster: Cluster,
+    number: int,
+    value: float,
+    value_with: Callable[[Cluster], float | None],
+    larger_is_better: bool,
+) -> tuple[float | None, float | None]:
+    """What less of a limit costs and what more brings, per unit."""
+    size = cluster.limits[number].size
+    step = PRICE_STEP_SHARE * size
+    sign = 1.0 if larger_is_better else -1.0
+    less = value_with(with_limit(cluster, number, size - step))
+    more = value_with(with_limit(cluster, number, size + step))
+    down = None if less is None else sign * (value - less) / step
+    up = None if more is None else sign * (more - value) / step
+    return down, up
 
 
 def with_limit(cluster: Cluster, number: int, size: float) -> Cluster:

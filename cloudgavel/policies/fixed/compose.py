@@ -16,16 +16,27 @@ bundled policies state the same problems as matrices and are tested to agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cloudgavel.errors import UsageError
-from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise
-from cloudgavel.policies.fixed.answer import allocation_of, isolated_fallback, nothing
+from cloudgavel.policies.allocation import (
+    Allocation,
+    AllocationStatus,
+    LimitPrice,
+    RelaxedPromise,
+)
+from cloudgavel.policies.fixed.answer import (
+    allocation_of,
+    isolated_fallback,
+    nothing,
+    prices_of_limits,
+)
 from cloudgavel.policies.fixed.cluster import Cluster, cluster_of
 from cloudgavel.policies.fixed.columns import joined
-from cloudgavel.policies.fixed.constraints import Constraint
+from cloudgavel.policies.fixed.constraints import Constraint, Rows
 from cloudgavel.policies.fixed.decision import Decision
 from cloudgavel.policies.fixed.share_program import (
     Shares,
@@ -38,7 +49,22 @@ from cloudgavel.policies.fixed.terms import Term
 from cloudgavel.policies.problem import AllocationProblem
 from cloudgavel.policies.solve import LinearAnswer, SolveStatus, solve_cvxpy
 
+if TYPE_CHECKING:
+    import cvxpy
+
 PAIR_LIMIT = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stated:
+    """A policy written down for one cluster."""
+
+    decision: Decision
+    problem: cvxpy.Problem
+    limits: dict[int, Any]
+    """The row of each of the cluster's limits, by number."""
+    added: tuple[Rows, ...]
+    """What each constraint of the policy adds."""
 
 
 class ComposedPolicy:
@@ -82,29 +108,8 @@ class ComposedPolicy:
             cluster = each.restrict(cluster)
         if not cluster.able.any():
             return nothing(cluster, AllocationStatus.EMPTY, "no job has a usable pool", self.unit)
-        import cvxpy
-        from cvxpy.error import DCPError
-
-        decision = self._decision(cluster)
-        limits = [
-            decision.use(limit.coefficients) <= limit.size
-            for limit in cluster.limits
-            if limit.coefficients.any()
-        ]
-        stated = [each.rows(decision) for each in self.subject_to]
-        rows = [decision.time <= 1, *limits]
-        rows.extend(row for added in stated for row in added.constraints)
-        sense = cvxpy.Maximize if self.larger_is_better else cvxpy.Minimize
-        whole = cvxpy.Problem(sense(self.objective.of(decision)), rows)
-        try:
-            status = solve_cvxpy(whole)
-        except DCPError as error:
-            wanted = "concave" if self.larger_is_better else "convex"
-            raise UsageError(
-                f"the objective or a constraint of policy `{self.name}` is not {wanted}",
-                facts=[("objective", self.objective.formula), ("cvxpy", str(error).split("\n")[0])],
-                hints=["probably a multiplier has the wrong sign"],
-            ) from error
+        stated = self._state(cluster)
+        status = self._solve(stated)
         if status is SolveStatus.INFEASIBLE:
             rules = "; ".join(each.formula for each in self.subject_to) or "the limits"
             return nothing(
@@ -115,19 +120,65 @@ class ComposedPolicy:
             )
         if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
             return isolated_fallback(cluster, status, "cvxpy", self.unit)
-        shares = _shares(cluster, decision)
+        shares = _shares(cluster, stated.decision)
         throughput = shares.throughput()
         relaxed: list[RelaxedPromise] = []
-        for added in stated:
+        for added in stated.added:
             relaxed.extend(added.relaxed(throughput))
-        value = float(whole.value)
+        value = float(stated.problem.value)
         return allocation_of(
             cluster,
             shares,
             value=value if np.isfinite(value) else None,
             unit=self.unit,
             relaxed=tuple(relaxed),
+            limit_prices=self._prices(cluster, stated, value) if np.isfinite(value) else (),
         )
+
+    def _state(self, cluster: Cluster) -> _Stated:
+        import cvxpy
+
+        decision = self._decision(cluster)
+        limits = {
+            number: decision.use(limit.coefficients) <= limit.size
+            for number, limit in enumerate(cluster.limits)
+            if limit.coefficients.any()
+        }
+        added = tuple(each.rows(decision) for each in self.subject_to)
+        rows = [decision.time <= 1, *limits.values()]
+        rows.extend(row for each in added for row in each.constraints)
+        sense = cvxpy.Maximize if self.larger_is_better else cvxpy.Minimize
+        problem = cvxpy.Problem(sense(self.objective.of(decision)), rows)
+        return _Stated(decision=decision, problem=problem, limits=limits, added=added)
+
+    def _solve(self, stated: _Stated) -> SolveStatus:
+        from cvxpy.error import DCPError
+
+        try:
+            return solve_cvxpy(stated.problem)
+        except DCPError as error:
+            wanted = "concave" if self.larger_is_better else "convex"
+            raise UsageError(
+                f"the objective or a constraint of policy `{self.name}` is not {wanted}",
+                facts=[("objective", self.objective.formula), ("cvxpy", str(error).split("\n")[0])],
+                hints=["probably a multiplier has the wrong sign"],
+            ) from error
+
+    def _prices(self, cluster: Cluster, stated: _Stated, value: float) -> tuple[LimitPrice, ...]:
+        """What the limits that bind are worth, in the objective's unit."""
+        duals = np.zeros(len(cluster.limits))
+        for number, row in stated.limits.items():
+            if row.dual_value is not None:
+                duals[number] = abs(float(row.dual_value))
+        return prices_of_limits(
+            cluster, duals, value, self._value_with, larger_is_better=self.larger_is_better
+        )
+
+    def _value_with(self, cluster: Cluster) -> float | None:
+        stated = self._state(cluster)
+        if self._solve(stated) is not SolveStatus.OPTIMAL:
+            return None
+        return float(stated.problem.value)
 
     def _decision(self, cluster: Cluster) -> Decision:
         import cvxpy

@@ -1,19 +1,21 @@
 """Deadlines on a fixed cluster: which are kept, and by how much the others are missed.
 
 A deadline D_j is a rate: ``thr_j >= S_j / D_j``. When not all fit, a small integer program chooses
-which go (least weight), a linear program then keeps the missed ones as early as can be (the worst
-of them first), and nothing is dropped in silence: each is returned with its lateness, the earliest
-time it could have with the others kept, and the common stretch of all deadlines that would fit. A
-deadline that has passed is a missed promise, not one that no longer counts.
+which go (least weight), or a plan over time keeps more of them one after the other; a linear
+program then keeps the missed ones as early as can be (the worst of them first), and nothing is
+dropped in silence: each is returned with its lateness, the earliest time it could have with the
+others kept, and the common stretch of all deadlines that would fit. A deadline that has passed is a
+missed promise, not one that no longer counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sparse
 
-from cloudgavel.policies.allocation import RelaxedPromise
+from cloudgavel.policies.allocation import AllocationStatus, RelaxedPromise
 from cloudgavel.policies.fixed.cluster import Cluster
+from cloudgavel.policies.fixed.least_cost_deadlines import LeastCostWithDeadlines
 from cloudgavel.policies.fixed.share_program import (
     goal,
     one_each,
@@ -24,6 +26,8 @@ from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.solve import LinearProgram, solve_integer
 
 KEPT_SHARE = 1 - 1e-9
+ROUNDING = 1e-5
+"""Of the shares of a plan, which are rounded."""
 EARLIEST_FOR_AT_MOST = 20
 """Missed jobs for which the earliest time is computed, heaviest first."""
 
@@ -42,6 +46,8 @@ class Promises:
     """All deadlines fit if all spans are this many times longer; ``None`` if one has passed."""
     earliest_s: dict[int, float]
     """By missed row: when it could end with all kept deadlines kept."""
+    planned_late_s: dict[int, float]
+    """By missed row: how late it is in a plan over time, where there is one."""
 
     def relaxed(self, cluster: Cluster, throughput: FloatArray) -> tuple[RelaxedPromise, ...]:
         """Name the missed deadlines with their lateness at the throughputs given."""
@@ -49,8 +55,8 @@ class Promises:
         for row in self.missed.tolist():
             job = cluster.problem.jobs[row]
             assert job.deadline_s is not None
-            late = None
-            if throughput[row] > 0:
+            late = self.planned_late_s.get(row)
+            if late is None and throughput[row] > 0:
                 late = max(cluster.steps[row] / throughput[row] - job.deadline_s, 0.0)
             reason = "the deadline has passed" if job.deadline_s <= 0 else "not all deadlines fit"
             if row in self.earliest_s:
@@ -78,17 +84,21 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
     hopeless: BoolArray = passed | (needed > cluster.best_rate * (1 + 1e-9))
     kept = np.where(hopeless, 0.0, needed)
     missed = np.flatnonzero(hopeless)
+    in_turn: dict[int, float] = {}
     if kept.any():
-        together = solve_shares(cluster, goal(kept.size, demand=kept), space_sharing=space_sharing)
-        if together.is_usable and together.level < KEPT_SHARE:
-            missed = np.union1d(missed, _fewest_missed(cluster, kept, space_sharing))
-            kept[missed] = 0.0
+        kept, given_up, in_turn = _rates_now(cluster, kept, promised, space_sharing)
+        missed = np.union1d(missed, given_up)
     kept = kept * KEPT_SHARE
     share_kept = min(_level_above(cluster, share, kept, space_sharing), 1.0)
     base = np.maximum(kept, share * share_kept) * KEPT_SHARE
     if not missed.size:
         return Promises(
-            floor=base, share_kept=share_kept, missed=missed, stretch=None, earliest_s={}
+            floor=base,
+            share_kept=share_kept,
+            missed=missed,
+            stretch=None,
+            earliest_s={},
+            planned_late_s={},
         )
 
     late_demand = np.zeros(due_s.size)
@@ -108,7 +118,65 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
         missed=missed,
         stretch=stretch,
         earliest_s=_earliest(cluster, kept, missed, space_sharing),
+        planned_late_s=in_turn,
     )
+
+
+def _rates_now(
+    cluster: Cluster, needed: FloatArray, promised: BoolArray, space_sharing: bool
+) -> tuple[FloatArray, IntArray, dict[int, float]]:
+    """Rates (m,) that are owed now, the rows given up, and how late they are if planned over time.
+
+    ``needed`` (0 where nothing can keep the deadline) as it is if that fits. Else the lightest set
+    is given up; but deadlines that do not fit as constant rates from now on may fit in turn, the
+    near ones first, and where a plan over time gives up less, its rates of now are owed.
+    """
+    together = solve_shares(cluster, goal(needed.size, demand=needed), space_sharing=space_sharing)
+    if not together.is_usable or together.level >= KEPT_SHARE:
+        return needed, np.zeros(0, dtype=np.int64), {}
+    given_up = _fewest_missed(cluster, needed, space_sharing)
+    in_turn = _one_after_the_other(cluster, promised)
+    if in_turn is not None:
+        rates, late_s = in_turn
+        late = np.array(sorted(late_s), dtype=np.int64)
+        now = solve_shares(cluster, goal(rates.size, demand=rates))
+        hopeless = np.flatnonzero(promised & ~(needed > 0))
+        all_given_up = np.union1d(given_up, hopeless)
+        lighter = cluster.weight[late].sum() < cluster.weight[all_given_up].sum()
+        if lighter and now.is_usable and now.level >= 1 - ROUNDING:
+            return rates * (1 - ROUNDING), late, late_s
+    rates = needed.copy()
+    rates[given_up] = 0.0
+    return rates, given_up, {}
+
+
+def _one_after_the_other(
+    cluster: Cluster, wanted: BoolArray
+) -> tuple[FloatArray, dict[int, float]] | None:
+    """Rates (m,) of now in a plan that keeps the ``wanted`` (m,) deadlines, and who is how late."""
+    problem = cluster.problem
+    jobs = tuple(
+        replace(job, deadline_s=job.deadline_s if is_wanted else None)
+        for job, is_wanted in zip(problem.jobs, wanted.tolist(), strict=True)
+    )
+    plan = LeastCostWithDeadlines().allocate(
+        replace(
+            problem,
+            jobs=jobs,
+            throughput_steps_per_s=cluster.rate,
+            feasible=cluster.usable,
+            sharing=None,
+        )
+    )
+    if plan.status not in (AllocationStatus.OPTIMAL, AllocationStatus.RELAXED):
+        return None
+    row_of = {job.name: row for row, job in enumerate(jobs)}
+    late_s = {
+        row_of[gone.job]: gone.by_s
+        for gone in plan.relaxed
+        if gone.promise == "deadline" and gone.by_s is not None
+    }
+    return np.where(wanted, (plan.shares * cluster.rate).sum(axis=1), 0.0), late_s
 
 
 def _level_above(

@@ -8,7 +8,13 @@ import numpy as np
 import scipy.sparse as sparse
 
 from cloudgavel.policies.allocation import Allocation, LimitPrice
-from cloudgavel.policies.fixed.answer import allocation_of, isolated_fallback
+from cloudgavel.policies.fixed.answer import (
+    EXACT_PRICES_UP_TO,
+    allocation_of,
+    isolated_fallback,
+    prices_by_moving,
+    prices_of_limits,
+)
 from cloudgavel.policies.fixed.cluster import Cluster
 from cloudgavel.policies.fixed.columns import Columns
 from cloudgavel.policies.fixed.entities import EntityTree, Inside
@@ -36,6 +42,16 @@ so with hundreds of rows the exact level may be out of reach by a little. Tried 
 
 ITERATIONS_PER_ROW = 2
 """Of the simplex method, before the interior point is asked instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """Shares after the last rise (``None``: a solver failed), and how many programs it took."""
+
+    shares: Shares | None
+    step_count: int
+    status: SolveStatus = SolveStatus.OPTIMAL
+    message: str = ""
 
 
 class WaterFilling(SharePolicy):
@@ -77,7 +93,7 @@ class WaterFilling(SharePolicy):
         jobs = tuple(replace(job, entity=None) for job in cluster.problem.jobs)
         return EntityTree(jobs, weights={}, inside={})
 
-    def prices(self, cluster: Cluster) -> tuple[LimitPrice, ...]:
+    def prices(self, cluster: Cluster, value: float) -> tuple[LimitPrice, ...]:
         """Price the limits that hold down the least-served job: those of max-min fairness."""
         fair = MaxMinFairness(space_sharing=self.space_sharing)
         return fair.prices(
@@ -86,26 +102,34 @@ class WaterFilling(SharePolicy):
 
     def decide(self, seen: Cluster, cluster: Cluster) -> Allocation:
         """Fill, and wrap the last shares."""
-        tree = self.tree(seen)
-        asker: _Asker
-        if self.space_sharing and seen.problem.sharing is not None:
-            asker = _AskWithPairs(seen)
-        else:
-            asker = _AskWarm(seen, tree, centred=self.agnostic)
-        filled = _fill(seen, tree, asker)
+        filled = self.fill(seen)
         if filled.shares is None:
             return isolated_fallback(cluster, filled.status, filled.message, self.unit)
-        throughput = self.true_throughput(cluster, filled.shares)
-        weight = np.where(cluster.able, cluster.weight, 1.0)
-        normalised = throughput * per_rate(1 / weight, cluster.equal_rate, cluster)
+        value = self.least(cluster, self.true_throughput(cluster, filled.shares))
         return allocation_of(
             cluster,
             filled.shares,
-            value=float(normalised[cluster.able].min()),
+            value=value,
             unit=self.unit,
-            limit_prices=() if self.agnostic else self.prices(cluster),
+            limit_prices=() if self.agnostic else self.prices(cluster, value),
             message=f"{filled.step_count} linear programs",
         )
+
+    def fill(self, cluster: Cluster) -> Filled:
+        """Raise everybody as far as it goes."""
+        tree = self.tree(cluster)
+        asker: _Asker
+        if self.space_sharing and cluster.problem.sharing is not None:
+            asker = _AskWithPairs(cluster)
+        else:
+            asker = _AskWarm(cluster, tree, centred=self.agnostic)
+        return _fill(cluster, tree, asker)
+
+    def least(self, cluster: Cluster, throughput: FloatArray) -> float:
+        """``min_j k_j thr_j / (w_j n_j)`` over the able jobs."""
+        weight = np.where(cluster.able, cluster.weight, 1.0)
+        normalised = throughput * per_rate(1 / weight, cluster.equal_rate, cluster)
+        return float(normalised[cluster.able].min())
 
 
 class HierarchicalWaterFilling(WaterFilling):
@@ -115,21 +139,35 @@ class HierarchicalWaterFilling(WaterFilling):
     summary = "fairness among entities, and fairness or FIFO inside each, to any depth"
     source = "Narayanan et al., OSDI 2020, section 4.3 (hierarchical policies), any depth"
 
-    def prices(self, cluster: Cluster) -> tuple[LimitPrice, ...]:
-        """No prices: with entities there is no one level that a limit holds down."""
-        return ()
+    def prices(self, cluster: Cluster, value: float) -> tuple[LimitPrice, ...]:
+        """Price the limits in terms of the least-served job.
+
+        With few jobs by filling again with each limit moved. With many by the dual of the first
+        rise if the least-served job stopped there, else not at all.
+        """
+        if not cluster.problem.wants_prices:
+            return ()
+        if int(cluster.able.sum()) <= EXACT_PRICES_UP_TO:
+            return prices_by_moving(cluster, value, self._value_with)
+        speed = self._first_speed(cluster)
+        wanted = goal(cluster.able.size, demand=cluster.equal_rate * speed)
+        first = solve_shares(cluster, wanted, space_sharing=self.space_sharing)
+        weight = np.where(cluster.able, cluster.weight, 1.0)
+        least = float((speed / weight)[cluster.able].min())
+        if first.limit_duals is None or abs(least * first.level - value) > 1e-6 * abs(value):
+            return ()
+        return prices_of_limits(cluster, first.limit_duals * least, value, self._value_with)
+
+    def _first_speed(self, cluster: Cluster) -> FloatArray:
+        return _state(np.zeros(cluster.able.size), cluster.able, self.tree(cluster)).speed
+
+    def _value_with(self, cluster: Cluster) -> float | None:
+        filled = self.fill(cluster)
+        return None if filled.shares is None else self.least(cluster, filled.shares.throughput())
 
     def tree(self, cluster: Cluster) -> EntityTree:
         """Return the entities by path."""
         return EntityTree(cluster.problem.jobs, weights=self.entity_weights, inside=self.inside)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Filled:
-    shares: Shares | None
-    step_count: int
-    status: SolveStatus = SolveStatus.OPTIMAL
-    message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +195,7 @@ class _Asker(Protocol):
     def ask(self, state: _State, *, is_reached: bool) -> _Reply: ...
 
 
-def _fill(cluster: Cluster, tree: EntityTree, asker: _Asker) -> _Filled:
+def _fill(cluster: Cluster, tree: EntityTree, asker: _Asker) -> Filled:
     """Raise, freeze, and go on until nobody grows."""
     equal, able = cluster.equal_rate, cluster.able
     cap = np.zeros(able.size)
@@ -169,7 +207,7 @@ def _fill(cluster: Cluster, tree: EntityTree, asker: _Asker) -> _Filled:
         low, high, best = _furthest(path, asker)
         asked += high
         if best.price is None:
-            return _Filled(shares=None, step_count=asked, status=best.status, message=best.message)
+            return Filled(shares=None, step_count=asked, status=best.status, message=best.message)
         here = path.point(low)
         assert here is not None
         reply = best
@@ -185,7 +223,7 @@ def _fill(cluster: Cluster, tree: EntityTree, asker: _Asker) -> _Filled:
         growing = here.growing & ~saturated
         state = _state(reached, growing, tree)
     assert reply.shares is not None
-    return _Filled(shares=reply.shares(), step_count=asked)
+    return Filled(shares=reply.shares(), step_count=asked)
 
 
 def _furthest(path: "_Path", asker: _Asker) -> tuple[int, int, _Reply]:

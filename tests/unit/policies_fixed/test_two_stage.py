@@ -5,10 +5,13 @@ import pytest
 
 from cloudgavel.policies.allocation import AllocationStatus
 from cloudgavel.policies.fixed.cluster import cluster_of
+from cloudgavel.policies.fixed.compose import maximise
+from cloudgavel.policies.fixed.constraints import meets_deadlines, spends_at_most
 from cloudgavel.policies.fixed.least_cost_deadlines import LeastCostWithDeadlines
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.fixed.share_policy import KEPT_SHARE, per_rate
 from cloudgavel.policies.fixed.share_program import goal, refill, solve_shares
+from cloudgavel.policies.fixed.terms import total_normalised_throughput
 from cloudgavel.policies.fixed.throughput_per_usd import ThroughputPerUsdWithDeadlines
 from tests.unit.policies_fixed.building import cluster_problem
 
@@ -52,9 +55,14 @@ def test_deadlines_that_fit_one_after_the_other_are_kept() -> None:
     by_s = np.cumsum(planned.hours[:, 0, :], axis=1) * 3600
     ends = planned.interval_bounds_s[1:]
     assert by_s[0][ends <= 110.0 + 1e-6].max() == pytest.approx(100.0, rel=1e-6)
-    # As a constant rate from now they do not fit, and the other policy says so.
-    steady = ThroughputPerUsdWithDeadlines().allocate(one_after_the_other())
-    assert len(steady.relaxed) == 1
+    # As a constant rate from now they do not fit: the other policy takes the rates of the plan.
+    problem = one_after_the_other()
+    steady = ThroughputPerUsdWithDeadlines().allocate(problem)
+    assert steady.relaxed == ()
+    first_s = planned.interval_bounds_s[1]
+    got = (steady.shares * problem.throughput_steps_per_s).sum(axis=1)
+    owed = (planned.hours[:, :, 0] * 3600 / first_s * problem.throughput_steps_per_s).sum(axis=1)
+    assert (got >= owed * (1 - 1e-4)).all()
 
 
 def test_a_deadline_that_nothing_can_keep_is_named_and_the_other_is_kept() -> None:
@@ -75,3 +83,14 @@ def test_the_cheaper_type_is_used_while_there_is_time() -> None:
     assert planned.hours[0, 0].sum() == pytest.approx(0.0, abs=1e-6)
     assert planned.hours[0, 1].sum() * 3600 == pytest.approx(100.0, rel=1e-5)
     assert planned.cost_usd == pytest.approx(100 / 3600, rel=1e-5)
+
+
+def test_a_plan_over_time_that_breaks_another_limit_is_not_taken() -> None:
+    """The plan knows the problem's limits, not those that a sentence adds."""
+    within = maximise(
+        total_normalised_throughput(),
+        subject_to=[meets_deadlines(), spends_at_most(usd_per_hour=0.4)],
+    ).allocate(one_after_the_other())
+    assert within.status is AllocationStatus.RELAXED
+    assert within.shares.sum() <= 0.4 * (1 + 1e-6)
+    assert len(within.relaxed) >= 1
