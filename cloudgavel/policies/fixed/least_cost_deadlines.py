@@ -1,9 +1,9 @@
 """Least cost with deadlines on a fixed cluster, looking ahead: short jobs leave room for long ones.
 
 ``throughput_per_usd_deadlines`` asks for every deadline as a constant rate from now on, and comes
-here for the rates of now only if those do not fit together. Here time is cut into intervals (at the deadlines)
-and work may be put off: the planning LP of ``planning_lp``, with the accelerators of each type as
-its limits.
+here for the rates of now only if those do not fit together. Here time is cut into intervals (at
+the deadlines) and work may be put off: the planning LP of ``planning_lp``, with the accelerators
+of each type as its limits.
 """
 
 from dataclasses import replace
