@@ -93,4 +93,7 @@ class Allocation:
     class_rows: ClassRows | None = None
     """Fixed cluster with space sharing: which combinations make up ``shares``."""
     limit_prices: tuple[LimitPrice, ...] = ()
-    """Fixed cluster: what binds, and what it costs in ``objective_unit``."""
+    """What binds, and what it costs in ``objective_unit``."""
+    due_s: FloatArray | None = None
+    """(m,) when each job is meant to end, seconds from now, so that the objective is reached
+    (inf = whenever); ``None`` = the deadlines alone say."""

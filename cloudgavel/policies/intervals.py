@@ -44,9 +44,8 @@ def chain_windows(
     that successors are not left with the bare minimum; feasible whenever the chain is.
     Names not among ``jobs`` count as done. Jobs on a cycle keep their own windows.
     """
-    index = {job.name: row for row, job in enumerate(jobs)}
-    before = [[index[name] for name in job.after if name in index] for job in jobs]
-    order = _topological(before)
+    before = rows_before(jobs)
+    order = topological(before)
     release = np.array([max(0.0, job.release_s) for job in jobs], dtype=np.float64)
     deadline = np.array(
         [np.inf if job.deadline_s is None else job.deadline_s for job in jobs], dtype=np.float64
@@ -82,7 +81,13 @@ def chain_windows(
     return Windows(release_s=release, deadline_s=latest)
 
 
-def _topological(before: Sequence[Sequence[int]]) -> list[int]:
+def rows_before(jobs: Sequence[JobRow]) -> list[list[int]]:
+    """Rows that each job comes ``after``; names not among ``jobs`` count as done."""
+    index = {job.name: row for row, job in enumerate(jobs)}
+    return [[index[name] for name in job.after if name in index] for job in jobs]
+
+
+def topological(before: Sequence[Sequence[int]]) -> list[int]:
     """Order rows so that predecessors come first; rows on a cycle are left out."""
     waiting = [len(set(earlier)) for earlier in before]
     after: list[list[int]] = [[] for _ in before]

@@ -26,7 +26,6 @@ def lower_bound(
     on_demand_only: bool = False,
     free_deadlines: BoolArray | None = None,
     without_jobs: BoolArray | None = None,
-    end_s: float | None = None,
 ) -> LowerBound:
     """Cost that every schedule keeping the promises must reach, at the problem's prices.
 
@@ -42,7 +41,6 @@ def lower_bound(
         terms,
         Purpose.BOUND,
         free_deadlines=free_deadlines,
-        end_s=end_s,
         fill_intervals=False,
     )
     if not model.active.any():

@@ -145,7 +145,6 @@ def build_planning_model(
     *,
     with_late: bool = False,
     free_deadlines: BoolArray | None = None,
-    end_s: float | None = None,
     interval_count: int = INTERVAL_COUNT,
     fill_intervals: bool = True,
 ) -> PlanningModel:
@@ -153,7 +152,7 @@ def build_planning_model(
 
     ``free_deadlines`` (m,) marks deadlines that are left out. ``with_late`` gives every job the
     time after its deadline too (in cells of their own) and a column that says its deadline goes.
-    ``end_s``: nothing may run after it. ``fill_intervals``: split long intervals until there are
+    ``fill_intervals``: split long intervals until there are
     ``interval_count`` (it changes when things are done, not what they cost).
     """
     jobs = problem.jobs
@@ -165,9 +164,7 @@ def build_planning_model(
         windows = Windows(release_s=windows.release_s, deadline_s=deadline)
     active = np.isfinite(fastest_s)
     last = float(deadline[active].max()) if active.any() else 0.0
-    if end_s is not None:
-        end = end_s
-    elif with_late or not np.isfinite(last):
+    if with_late or not np.isfinite(last):
         end = far_horizon_s(terms, windows)
     else:
         end = last

@@ -22,13 +22,13 @@ def cheapest_plan(
     problem: AllocationProblem,
     *,
     on_demand_only: bool = False,
-    end_s: float | None = None,
     explained_count: int = EXPLAINED_COUNT,
+    with_bound: bool = True,
 ) -> Allocation:
     """Plan all jobs at least cost within deadlines, quotas, budget and each job's ``max_cost``.
 
-    ``end_s``: everything must end by then (makespan plans). ``explained_count``: how many binding
-    limits get a shadow price. Statuses: OPTIMAL keeps every promise; RELAXED lists those that
+    ``explained_count``: how many binding limits get a shadow price; ``with_bound``: work out the
+    lower bound. Statuses: OPTIMAL keeps every promise; RELAXED lists those that
     went; INFEASIBLE when no work at all can be paid or placed; EMPTY without work or pools;
     FALLBACK when a solver failed and the greedy plan stands in.
     """
@@ -48,7 +48,7 @@ def cheapest_plan(
         )
 
     budget = money_left_usd(problem)
-    model = build_planning_model(problem, terms, Purpose.PLAN, end_s=end_s)
+    model = build_planning_model(problem, terms, Purpose.PLAN)
     found = least_cost(model)
     if found.status is SolveStatus.FAILED:
         return _greedy(problem, terms, model, found.message)
@@ -64,11 +64,11 @@ def cheapest_plan(
             problem,
             found,
             on_demand_only=on_demand_only,
-            exact=model.cell_count <= EXACT_PRICES_UP_TO and end_s is None,
+            exact=model.cell_count <= EXACT_PRICES_UP_TO,
             count=explained_count,
         )
     values = without_delay(problem, found, at_most_usd=budget)
-    bound = lower_bound(problem, on_demand_only=on_demand_only, end_s=end_s)
+    bound = lower_bound(problem, on_demand_only=on_demand_only).usd if with_bound else None
     hours = model.hours(values)
     return Allocation(
         status=AllocationStatus.RELAXED if homeless else AllocationStatus.OPTIMAL,
@@ -78,7 +78,7 @@ def cheapest_plan(
         objective_value=found.cost_usd,
         objective_unit="USD",
         cost_usd=model.cost_usd(values),
-        lower_bound_usd=None if bound.usd is None else min(bound.usd, found.cost_usd),
+        lower_bound_usd=None if bound is None else min(bound, found.cost_usd),
         relaxed=homeless,
         shadow_prices=prices,
         value_usd_per_step=value_usd_per_step(problem, found),
