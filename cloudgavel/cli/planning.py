@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 
 def with_policy(run: RunSpec, policy: str | None) -> RunSpec:
-    """The spec with the flag's policy, if given; an unknown name is an error here, not later."""
-    from cloudgavel.policies.registry import policy_named
+    """The spec with the flag's policy, if given.
+
+    A name that is not known, or that cannot serve a rented fleet, is an error here, not later.
+    """
+    from cloudgavel.policies.registry import policy_of_run
 
     chosen = run if policy is None else dataclasses.replace(run, policy=policy)
-    policy_named(chosen.policy)
+    policy_of_run(chosen)
     return chosen
 
 

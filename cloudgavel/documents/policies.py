@@ -15,7 +15,7 @@ class PolicyEntry:
     source: str
     """Where the formula comes from."""
     plans_for: str
-    """``rented fleet`` (hours of offers) or ``fixed cluster`` (shares of time)."""
+    """``rented fleet`` (hours of offers), ``fixed cluster`` (shares of time), or both."""
     variant_of: str | None = None
     """The policy this one is a twin of (type-blind, or with space sharing)."""
 

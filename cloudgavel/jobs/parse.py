@@ -76,7 +76,7 @@ def parse_run(
     specs = resolve_after(jobs, whole.groups, mistakes)
     if mistakes:
         raise mistakes.error()
-    return RunSpec(jobs=specs, source=source, **head)
+    return RunSpec(jobs=specs, source=source, folder=around.base_dir, **head)
 
 
 _LATER_KEYS: Final = ("jobs", "defaults")

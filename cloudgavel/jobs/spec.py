@@ -129,3 +129,5 @@ class RunSpec:
     rehearsal: RehearsalSpec = RehearsalSpec()
     source: str | None = None
     """Path of the file as given, for messages."""
+    folder: str | None = None
+    """Absolute directory of the file: a policy of one's own may lie there."""

@@ -10,7 +10,7 @@ from cloudgavel.mechanism.placement import Assignment, Placement
 from cloudgavel.mechanism.purse import Purse
 from cloudgavel.mechanism.situation import Situation, usd
 from cloudgavel.mechanism.state import JobView
-from cloudgavel.mechanism.wants import Want
+from cloudgavel.mechanism.wants import Want, earliest
 
 
 class Draft:
@@ -74,15 +74,20 @@ class Draft:
     def pays(self, name: str, column: int, machines: list[Machine], useful_s: float) -> bool:
         """Whether the money allows this launch; puts aside what a job without a promise takes.
 
-        Promised jobs are bound by the hard rule only. Jobs paid for to the end must be so in this
-        very column, out of what the promises leave; the one that uses up the rest needs a useful
-        stay; others get nothing.
+        Promised jobs are bound by the hard rule only, and what they spend beyond their expected
+        cost for the policy's due time must be free: no promise is traded for an earlier end. Jobs
+        paid for to the end must be so in this very column, out of what the promises leave; the one
+        that uses up the rest needs a useful stay; others get nothing.
         """
         job = self.situation.job(name)
         limit_usd: float | None = 0.0
         total_usd = 0.0
         if name in self.promised:
             limit_usd = None
+            if self.wants[name].due_at_s is not None and name not in self.on_demand_now:
+                expected_usd = self.promises.expected_usd.get(name, 0.0)
+                own_usd = cost_to_end_usd(self.situation, name, column)
+                total_usd = max(0.0, own_usd - expected_usd)
         elif name in self.promises.funded:
             limit_usd = self.purse.free_usd
             total_usd = cost_to_end_usd(self.situation, name, column)
@@ -121,6 +126,10 @@ class Draft:
             (each for each in self.situation.options(row) if self.situation.columns[each].offers),
             key=lambda each: (self.situation.columns[each].alone_usd_per_hour / rates[each], each),
         )
+
+    def aim_at_s(self, name: str) -> float | None:
+        """When a job should end: by its deadline, and by when the policy means it to."""
+        return earliest(self.situation.deadlines[name], self.wants[name].due_at_s)
 
     def finish_at_s(self, job: JobView, column: int, *, boots: bool) -> float:
         """Expected finish of a job that goes to a column now, booting first or not."""

@@ -20,7 +20,7 @@ def take_free_place(
     row = draft.situation.row(job.spec.name)
     rates = draft.situation.rates[row]
     wanted_rate = max(float(rates[each]) for each in wanted)
-    deadline_at_s = draft.situation.deadlines[job.spec.name]
+    aim_at_s = draft.aim_at_s(job.spec.name)
     options = [*wanted, *(each for each in draft.situation.options(row) if each not in wanted)]
     best: tuple[tuple[float, float, str], int, list[Machine]] | None = None
     for column in options:
@@ -30,10 +30,7 @@ def take_free_place(
         if column not in wanted:
             if float(rates[column]) < SLOWEST_SHARE * wanted_rate:
                 continue
-            if (
-                deadline_at_s is not None
-                and draft.finish_at_s(job, column, boots=False) > deadline_at_s
-            ):
+            if aim_at_s is not None and draft.finish_at_s(job, column, boots=False) > aim_at_s:
                 continue
         for group in _groups(draft, each, job):
             paid = all(not item.idle for item in group)

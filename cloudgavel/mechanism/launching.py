@@ -11,6 +11,9 @@ from cloudgavel.pricing.offer import Offer
 DEARER_SHARE = 0.05
 """Beyond this, a column that the plan did not choose replaces one that nobody shares."""
 
+DUE_TOLERANCE_SHARE = 0.02
+"""Of the time until a policy's due time: what ends so much later still counts as in time."""
+
 
 def launch(
     draft: Draft, job: JobView, columns: list[int], reason: str, *, widen: bool
@@ -81,6 +84,7 @@ def _new_machine(draft: Draft, column: int, offers: tuple[Offer, ...]) -> Machin
 def _by_real_rent(draft: Draft, job: JobView, wanted: list[int]) -> list[int]:
     """Wanted columns by what the job would really pay, and cheaper ones if nobody shares.
 
+    Those that end by the policy's due time come first; if none does, the earliest end does.
     The plan counts a part of an instance at its part of the rent. A new instance is only worth
     its rent when the jobs still without a place fill it; otherwise the cheapest column that
     hosts the job alone in time (its reservation price) comes first. (Chang and
@@ -88,18 +92,29 @@ def _by_real_rent(draft: Draft, job: JobView, wanted: list[int]) -> list[int]:
     """
     row = draft.situation.row(job.spec.name)
     deadline_at_s = draft.situation.deadlines[job.spec.name]
+    due_at_s = draft.wants[job.spec.name].due_at_s
+    now_s = draft.situation.state.now_s
 
     def usd_per_step(column: int) -> float:
         each = draft.situation.columns[column]
         rate = float(draft.situation.rates[row, column])
         return each.alone_usd_per_hour / _companions(draft, job, column) / rate
 
+    def over_due_s(column: int) -> float:
+        if due_at_s is None:
+            return 0.0
+        over_s = draft.finish_at_s(job, column, boots=True) - due_at_s
+        return over_s if over_s > DUE_TOLERANCE_SHARE * max(0.0, due_at_s - now_s) else 0.0
+
     def in_time(column: int) -> bool:
+        if over_due_s(column) > over_due_s(best):
+            return False
         if deadline_at_s is None:
             return True
         return draft.finish_at_s(job, column, boots=True) <= deadline_at_s
 
-    best = min(wanted, key=lambda each: (usd_per_step(each), each))
+    wanted = sorted(wanted, key=lambda each: (over_due_s(each), usd_per_step(each), each))
+    best = wanted[0]
     limit = usd_per_step(best) * (1 - DEARER_SHARE)
     others = [
         each
@@ -111,7 +126,7 @@ def _by_real_rent(draft: Draft, job: JobView, wanted: list[int]) -> list[int]:
     ]
     return [
         *sorted(others, key=lambda each: (usd_per_step(each), each)),
-        *sorted(wanted, key=lambda each: (usd_per_step(each), each)),
+        *wanted,
     ]
 
 

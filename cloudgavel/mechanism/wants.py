@@ -1,5 +1,6 @@
 """What the policy's answer asks for in this round, and which running jobs it pays to move."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Want:
     """Where it is to run now, cheapest per step first; empty = not now."""
     later: bool
     """The plan gives it time in a later interval."""
+    due_at_s: float | None = None
+    """When the policy means it to end, for its objective; ``None`` = its deadline alone says."""
 
 
 def wants_of(situation: Situation, allocation: Allocation) -> dict[str, Want]:
@@ -39,13 +42,22 @@ def wants_of(situation: Situation, allocation: Allocation) -> dict[str, Want]:
         now = allocation.shares
         total = now.sum(axis=1)
     now = np.asarray(np.round(np.nan_to_num(now), 6), dtype=np.float64)
+    due_s = allocation.due_s
     wants: dict[str, Want] = {}
     for row, job in enumerate(situation.jobs):
         columns = [each for each in situation.options(row) if now[row, each] > SMALLEST_SHARE]
         columns.sort(
             key=lambda each: (situation.usd_per_hour(each) / situation.rates[row, each], each)
         )
-        wants[job.spec.name] = Want(columns=tuple(columns), later=bool(total[row] > SMALLEST_SHARE))
+        wants[job.spec.name] = Want(
+            columns=tuple(columns),
+            later=bool(total[row] > SMALLEST_SHARE),
+            due_at_s=(
+                situation.state.now_s + float(due_s[row])
+                if due_s is not None and math.isfinite(due_s[row])
+                else None
+            ),
+        )
     return wants
 
 
@@ -53,6 +65,10 @@ def answers(allocation: Allocation, situation: Situation) -> bool:
     """Whether an allocation can be used: the right shape, finite, and not a refusal."""
     shape = (len(situation.jobs), len(situation.columns))
     if allocation.shares.shape != shape or not np.isfinite(allocation.shares).all():
+        return False
+    if allocation.due_s is not None and (
+        allocation.due_s.shape != shape[:1] or np.isnan(allocation.due_s).any()
+    ):
         return False
     if allocation.hours is not None and (
         allocation.hours.ndim != 3
@@ -69,7 +85,8 @@ def worthwhile_moves(
     """Running jobs that should leave for another column, and which one.
 
     The policy must ask for the other column and not for the present one, and the move must pay;
-    or the job misses its planned deadline (``aims``, at_s) where it is and meets it there.
+    or the job misses its planned deadline (``aims``, at_s), or the policy's own due time, where it
+    is and meets it there.
     """
     movable = {
         name: here
@@ -86,7 +103,7 @@ def worthwhile_moves(
         rent = situation.place_usd_per_hour(job)
         row = situation.row(name)
         for to in wants[name].columns:
-            aim_at_s = aims.get(name)
+            aim_at_s = earliest(aims.get(name), wants[name].due_at_s)
             if not situation.columns[to].offers:
                 continue
             if aim_at_s is not None:
@@ -104,6 +121,11 @@ def worthwhile_moves(
                 moves[name] = to
                 break
     return moves
+
+
+def earliest(*instants_s: float | None) -> float | None:
+    """The first of the instants that are given."""
+    return min((each for each in instants_s if each is not None), default=None)
 
 
 def _rent_there(

@@ -26,6 +26,23 @@ class Policy(Protocol):
         ...
 
 
+RENTED_FLEET = "rented fleet"
+FIXED_CLUSTER = "fixed cluster"
+BOTH_WORLDS = "rented fleet or a fixed cluster"
+
+
+def world_of(policy: Policy) -> str:
+    """What a policy plans for: ``plans_for`` if it says so, else a rented fleet."""
+    return str(getattr(policy, "plans_for", RENTED_FLEET))
+
+
+@runtime_checkable
+class SpendsBudget(Protocol):
+    """A policy that spends more where there is more: its dearest run says not what is enough."""
+
+    spends_budget: bool
+
+
 @runtime_checkable
 class ChoosesCapacity(Protocol):
     """A policy that rents some capacity types only; rounds rent nothing else in its place."""

@@ -24,7 +24,12 @@ from cloudgavel.policies.due_times import (
 from cloudgavel.policies.intervals import chain_windows
 from cloudgavel.policies.least_cost import UNDONE_SHARE
 from cloudgavel.policies.pair_terms import S_PER_H, PairTerms, Purpose, pair_terms
-from cloudgavel.policies.planning_lp import PlanningModel, build_planning_model, far_horizon_s
+from cloudgavel.policies.planning_lp import (
+    INTERVAL_COUNT,
+    PlanningModel,
+    build_planning_model,
+    far_horizon_s,
+)
 from cloudgavel.policies.problem import AllocationProblem, FloatArray, IntArray
 from cloudgavel.policies.rented_plan import cheapest_plan, money_left_usd
 
@@ -34,8 +39,9 @@ LARGE_TOLERANCE_SHARE = 1e-3
 STEP_LIMIT = 60
 FIRST_STEP = 1.05
 """From the lowest level to the next one looked at."""
-SLACK_SHARES = (1e-6, 1e-4, 1e-2)
-"""By how much the due times of the plan may be later than those of the level, tried in turn."""
+SLACK_SHARES = (1e-6, 1e-3, 1e-2)
+"""By how much the plan's level may exceed the least, tried in turn from the tolerance on: at the
+very least level programs are degenerate (1,000 jobs: 28 s instead of 1)."""
 
 DueOf = Callable[[AllocationProblem, PairTerms], DueTimes]
 
@@ -59,6 +65,12 @@ class LevelSearch:
     problem: AllocationProblem
     terms: PairTerms
     due: DueTimes
+
+    @property
+    def tolerance_share(self) -> float:
+        """Of the level: how closely the least is found."""
+        large = self.terms.usable.sum() * INTERVAL_COUNT > ALL_CELLS_UP_TO
+        return LARGE_TOLERANCE_SHARE if large else TOLERANCE_SHARE
 
     def undone(self, level: float) -> Undone:
         """Solve for the least undone work at a level; an unsolved program counts as all of it."""
@@ -89,13 +101,11 @@ class LevelSearch:
         first = self.undone(lowest)
         if first.share == 0:
             return first
-        cells = 0 if first.model is None else first.model.cell_count
-        tolerance = TOLERANCE_SHARE if cells <= ALL_CELLS_UP_TO else LARGE_TOLERANCE_SHARE
         able = np.isfinite(self.terms.fastest_h)
         windows = chain_windows(self.problem.jobs, self.terms.fastest_h * S_PER_H)
         end = np.full(able.size, far_horizon_s(self.terms, windows))
         high = level_for(self.due, end, able)
-        return _root(self.undone, first, high, tolerance)
+        return _root(self.undone, first, high, self.tolerance_share)
 
 
 def _root(
@@ -164,7 +174,10 @@ def plan_at_least_level(
     if found is None:
         return _stand_in(cheapest, "the least level was not found")
     for slack in SLACK_SHARES:
-        aimed = with_due_times(kept, terms, due(found.level * (1 + slack)))
+        if slack < search.tolerance_share:
+            continue
+        level = found.level * (1 + slack)
+        aimed = with_due_times(kept, terms, due(level))
         plan = cheapest_plan(aimed, explained_count=0, with_bound=False)
         if _is_whole(plan, cheapest):
             break
@@ -176,7 +189,7 @@ def plan_at_least_level(
     return replace(
         plan,
         status=cheapest.status,
-        objective_value=value_of(found.level),
+        objective_value=value_of(level if slack > SLACK_SHARES[0] else found.level),
         objective_unit=unit,
         lower_bound_usd=cheapest.lower_bound_usd,
         relaxed=cheapest.relaxed,

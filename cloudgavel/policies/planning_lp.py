@@ -164,10 +164,8 @@ def build_planning_model(
         windows = Windows(release_s=windows.release_s, deadline_s=deadline)
     active = np.isfinite(fastest_s)
     last = float(deadline[active].max()) if active.any() else 0.0
-    if with_late or not np.isfinite(last):
-        end = far_horizon_s(terms, windows)
-    else:
-        end = last
+    is_open = with_late or not np.isfinite(last)
+    end = far_horizon_s(terms, windows) if is_open else last
     if not end > 0:
         end = S_PER_H
     instants = np.concatenate([windows.release_s[active], deadline[active]])

@@ -2,9 +2,11 @@
 
 import difflib
 import importlib
+import sys
 
 from cloudgavel.errors import UsageError
-from cloudgavel.policies.base import Policy
+from cloudgavel.jobs.spec import RunSpec
+from cloudgavel.policies.base import FIXED_CLUSTER, Policy, world_of
 
 _BUNDLED: dict[str, str] = {
     "min_cost": "cloudgavel.policies.min_cost:MinCost",
@@ -25,14 +27,12 @@ _BUNDLED: dict[str, str] = {
         name + variant: path if not variant else f"cloudgavel.policies.fixed.twins:{name}{variant}"
         for name, path in {
             "fifo": "cloudgavel.policies.fixed.fifo:Fifo",
-            "finish_time_fairness": (
-                "cloudgavel.policies.fixed.finish_time_fairness:FinishTimeFairness"
-            ),
+            "finish_time_fairness": "cloudgavel.policies.both_worlds:finish_time_fairness",
             "hierarchical_water_filling": (
                 "cloudgavel.policies.fixed.water_filling:HierarchicalWaterFilling"
             ),
-            "makespan": "cloudgavel.policies.fixed.makespan:Makespan",
-            "max_min_fairness": "cloudgavel.policies.fixed.max_min_fairness:MaxMinFairness",
+            "makespan": "cloudgavel.policies.both_worlds:makespan",
+            "max_min_fairness": "cloudgavel.policies.both_worlds:max_min_fairness",
             "max_total_throughput": (
                 "cloudgavel.policies.fixed.max_total_throughput:MaxTotalThroughput"
             ),
@@ -59,15 +59,39 @@ def policies() -> tuple[Policy, ...]:
     return tuple(policy_named(name) for name in policy_names())
 
 
-def policy_named(name: str) -> Policy:
+def policy_of_run(run: RunSpec) -> Policy:
+    """Return the policy of a run, which rents its machines.
+
+    A module of one's own is also looked for beside the run's file. Raises ``UsageError`` as
+    ``policy_named`` does, and for a policy that can only divide a fixed cluster.
+    """
+    policy = policy_named(run.policy, folder=run.folder)
+    if world_of(policy) == FIXED_CLUSTER:
+        able = [name for name in policy_names() if world_of(policy_named(name)) != FIXED_CLUSTER]
+        raise UsageError(
+            f"the policy `{run.policy}` divides a fixed cluster, and a run rents its machines",
+            facts=[("for a rented fleet", ", ".join(able))],
+            hints=[
+                "what each of them does: cloudgavel policies",
+                f"on a fixed cluster: cloudgavel simulate --policy {run.policy}",
+            ],
+        )
+    return policy
+
+
+def policy_named(name: str, *, folder: str | None = None) -> Policy:
     """Return the policy called ``name``, or the one that ``module:Class`` points to.
 
-    Raises ``UsageError`` for a name that is not known (with the nearest ones), a module or class
-    that cannot be loaded, and a class that is not a policy.
+    ``folder`` is searched for the module after everything that is installed, and stays on the
+    path: the module may import its neighbours later. Raises ``UsageError`` for a name that is not
+    known (with the nearest ones), a module or class that cannot be loaded, and a class that is
+    not a policy.
     """
     if name in _BUNDLED:
         return _load(_BUNDLED[name])
     if ":" in name:
+        if folder is not None and folder not in sys.path:
+            sys.path.append(folder)
         return _load(name)
     near = difflib.get_close_matches(name, policy_names(), n=3, cutoff=0.5)
     hints = [f"did you mean `{candidate}`?" for candidate in near]

@@ -130,7 +130,7 @@ def _rented(
     pool: Executor,
 ) -> Loop:
     """Return the loop of a run on clouds, in real time."""
-    from cloudgavel.policies.registry import policy_named
+    from cloudgavel.policies.registry import policy_of_run
     from cloudgavel.runtime.cloud_world import open_clouds
 
     require_rentable(run)
@@ -147,7 +147,7 @@ def _rented(
             log=database,
             provider=world.provider,
             channel=world.channel,
-            decide=bind_policy(policy_named(run.policy)),
+            decide=bind_policy(policy_of_run(run)),
             settings=LoopSettings(secrets=world.secrets),
             pool=pool,
         )
@@ -165,7 +165,7 @@ def _rehearsed(
     environment: Mapping[str, str] | None,
 ) -> "tuple[RehearsalWorld, Loop]":
     """Return the world of a rehearsal, in virtual time, and its loop."""
-    from cloudgavel.policies.registry import policy_named
+    from cloudgavel.policies.registry import policy_of_run
     from cloudgavel.providers.local.world import RehearsalWorld
 
     world = RehearsalWorld.open(
@@ -184,7 +184,7 @@ def _rehearsed(
             log=database,
             provider=world.provider,
             channel=world.channel,
-            decide=bind_policy(policy_named(run.policy)),
+            decide=bind_policy(policy_of_run(run)),
             settings=LoopSettings(poll_s=None, agent_silence_s=None, agent_lease_s=_AGENT_LEASE_S),
             paced=True,
         )

@@ -29,7 +29,7 @@ from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.state import ClusterState
-from cloudgavel.policies.base import Policy
+from cloudgavel.policies.base import Policy, SpendsBudget
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.providers.base import Provider, Quota
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
@@ -58,6 +58,7 @@ FIRST_STEP_SHARE = 0.01
 MOST_REFUSALS = 5
 """Refusals of mocked clouds that a plan tells."""
 COMPARISON_POLICY = "on_demand_only"
+FRUGAL_POLICY = "min_cost"
 
 
 def plan_run(
@@ -84,9 +85,9 @@ def plan_run(
     planned without. ``show_calls`` lists the calls. ``markets``: how many simulated markets give
     the cost range and the deadlines' probabilities; ``workers`` processes share them.
     """
-    from cloudgavel.policies.registry import policy_named
+    from cloudgavel.policies.registry import policy_named, policy_of_run
 
-    chosen = policy if policy is not None else policy_named(run.policy)
+    chosen = policy if policy is not None else policy_of_run(run)
     rentable = tuple(offers) if offers is not None else _bundled(run)
     decide = decide_of(chosen)
     quotas: tuple[Quota, ...] = ()
@@ -95,14 +96,23 @@ def plan_run(
         quotas = dry.quotas()
         decide = _remembering(decide)
 
+    # What is enough is asked of a policy that saves: one that spends would want all there is.
+    frugal = decide
+    if isinstance(chosen, SpendsBudget):
+        frugal = decide_of(policy_named(FRUGAL_POLICY))
+        frugal = frugal if dry is None else _remembering(frugal)
+
     def simulate(
-        limit_usd: float | None, best: bool, on: Callable[[SimulatedCloud], Provider] | None = None
+        limit_usd: float | None,
+        best: bool,
+        on: Callable[[SimulatedCloud], Provider] | None = None,
+        by: Decide = decide,
     ) -> VirtualRun:
         return virtual_run(
             run,
             offers=rentable,
             market=expected_market(run),
-            decide=decide,
+            decide=by,
             now_s=now_s,
             budget_usd=limit_usd,
             best_effort=best,
@@ -110,12 +120,20 @@ def plan_run(
             provider_of=on,
         )
 
-    free = simulate(None, best_effort)
+    free = simulate(None, best_effort, by=frugal)
     kept = keeps_every_promise(free)
-    smallest = _smallest_sufficient_usd(free, simulate, best_effort) if kept else None
+
+    def with_least(limit_usd: float) -> VirtualRun:
+        return simulate(limit_usd, best_effort, by=frugal)
+
+    smallest = _smallest_sufficient_usd(free, with_least) if kept else None
     feasible = kept and (budget_usd is None or (smallest is not None and budget_usd >= smallest))
     shown, limit_usd, best = free, None, best_effort
-    if budget_usd is not None and not (feasible and budget_usd >= 2 * free.peak_reserve_usd):
+    if frugal is not decide:
+        limit_usd, best = budget_usd, best_effort or not feasible
+        shown = simulate(limit_usd, best)
+        feasible = feasible and keeps_every_promise(shown)
+    elif budget_usd is not None and not (feasible and budget_usd >= 2 * free.peak_reserve_usd):
         shown = simulate(budget_usd, best_effort or not feasible)
         if feasible and not keeps_every_promise(shown):
             shown = free
@@ -226,12 +244,12 @@ def _bundled(run: RunSpec) -> tuple[Offer, ...]:
 
 
 def _smallest_sufficient_usd(
-    free: VirtualRun, simulate: Callable[[float | None, bool], VirtualRun], best_effort: bool
+    free: VirtualRun, simulate: Callable[[float], VirtualRun]
 ) -> float | None:
     """Smallest budget on the ladder with which the run keeps everything; ``None`` = none of it."""
     budget = _up_to_cent(free.peak_exposure_usd * (1 + FIRST_STEP_SHARE))
     for _ in range(LADDER_STEPS):
-        limited = simulate(budget, best_effort)
+        limited = simulate(budget)
         if keeps_every_promise(limited) and limited.state.spent_usd <= budget:
             return budget
         budget = _up_to_cent(budget * (1 + LADDER_SHARE))

@@ -1,10 +1,11 @@
 """The list of policies as text: each with its formula's source, twins under their original."""
 
 import textwrap
+from collections.abc import Sequence
 
 from cloudgavel.documents.policies import PoliciesDocument, PolicyEntry
 
-ORDER = ("rented fleet", "fixed cluster")
+ORDER = ("rented fleet", "rented fleet or a fixed cluster", "fixed cluster")
 
 
 def policies_text(document: PoliciesDocument, *, width: int) -> str:
@@ -19,18 +20,22 @@ def policies_text(document: PoliciesDocument, *, width: int) -> str:
         lines.append(f"for a {kind}:")
         for entry in mine:
             if entry.variant_of is None:
-                lines.extend(_block(entry, mine, width))
+                lines.extend(_block(entry, document.policies, width))
         lines.append("")
-    lines.append("name one in jobs.yaml (`policy: NAME`), or your own as `module:Class`")
+    lines.append("name one that serves a rented fleet in jobs.yaml (`policy: NAME`), or your own")
+    lines.append(
+        "as `module:Class`; those for a fixed cluster: `cloudgavel simulate --policy NAME`"
+    )
     return "\n".join(lines)
 
 
-def _block(entry: PolicyEntry, mine: list[PolicyEntry], width: int) -> list[str]:
-    twins = [each.name for each in mine if each.variant_of == entry.name]
+def _block(entry: PolicyEntry, known: Sequence[PolicyEntry], width: int) -> list[str]:
+    twins = [each for each in known if each.variant_of == entry.name]
     texts = [entry.summary, f"source: {entry.source}"]
     if twins:
-        suffixes = ", ".join(name.removeprefix(entry.name) for name in twins)
-        texts.append(f"also as {entry.name} + {suffixes}")
+        suffixes = ", ".join(each.name.removeprefix(entry.name) for each in twins)
+        only = "" if twins[0].plans_for == entry.plans_for else f" for a {twins[0].plans_for}"
+        texts.append(f"also as {entry.name} + {suffixes}{only}")
     lines = [f"  {entry.name}"]
     for text in texts:
         lines.extend(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgavel.mechanism.credits import Credits, next_round, rows_of_shares
 from cloudgavel.policies.allocation import AllocationStatus
+from cloudgavel.policies.both_worlds import BothWorlds
 from cloudgavel.policies.fixed.answer import with_limit
 from cloudgavel.policies.fixed.cluster import cluster_of
 from cloudgavel.policies.fixed.makespan import Makespan
@@ -20,7 +21,9 @@ from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [name for name in policy_names() if isinstance(policy_named(name), SharePolicy)]
+NAMES = [
+    name for name in policy_names() if isinstance(policy_named(name), SharePolicy | BothWorlds)
+]
 SMALL = settings(max_examples=12, deadline=None)
 POOLS = (
     pool("V", 1, price=2.0),

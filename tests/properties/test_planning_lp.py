@@ -16,6 +16,7 @@ from cloudgavel.policies.on_demand_only import OnDemandOnly
 from cloudgavel.policies.pair_terms import Purpose, pair_terms
 from cloudgavel.policies.planning_lp import build_planning_model
 from cloudgavel.policies.problem import AllocationProblem
+from cloudgavel.policies.rented_fairness import RentedFinishTimeFairness, RentedMaxMinFairness
 from tests.unit.policies.oracle import hours_needed, least_late_weight, oracle, paid
 from tests.unit.policies.random_problems import problems
 
@@ -241,6 +242,59 @@ def test_makespan_is_the_earliest_end_the_budget_pays_for(problem: AllocationPro
         assert oracle(problem, budget_usd=budget, end_s=end * (1 - 1e-4)) is None
         if budget is not None:
             assert answer.cost_usd is not None and answer.cost_usd <= budget * (1 + 1e-5)
+
+
+@rare
+@given(problems(max_jobs=3))
+def test_more_money_never_makes_an_objective_worse(problem: AllocationProblem) -> None:
+    enough = QUICK.allocate(problem).smallest_sufficient_budget_usd
+    if enough is None or not enough > 0:
+        return
+    for policy, sign in (
+        (MinMakespan(explained_count=0), 1),
+        (RentedMaxMinFairness(explained_count=0), -1),
+    ):
+        previous = None
+        for budget in (1.001 * enough, 1.2 * enough, 2 * enough, None):
+            answer = policy.allocate(replace(problem, budget_left_usd=budget))
+            assert_sound(problem, answer)
+            if answer.due_s is None:
+                continue
+            assert answer.objective_value is not None and answer.cost_usd is not None
+            assert budget is None or answer.cost_usd <= budget * (1 + 1e-6)
+            level = sign * answer.objective_value
+            assert previous is None or level <= previous + 1e-4 * abs(previous)
+            previous = level
+
+
+@rare
+@given(problems(max_jobs=3))
+def test_twice_the_prices_and_twice_the_money_is_the_same(problem: AllocationProblem) -> None:
+    enough = QUICK.allocate(problem).smallest_sufficient_budget_usd
+    if enough is None or not enough > 0:
+        return
+    poor = replace(problem, budget_left_usd=1.2 * enough)
+    rate = problem.max_usd_per_hour
+    rich = replace(
+        poor,
+        pools=tuple(
+            replace(pool, price_usd_per_hour=2 * pool.price_usd_per_hour) for pool in problem.pools
+        ),
+        jobs=tuple(
+            job
+            if job.max_cost_left_usd is None
+            else replace(job, max_cost_left_usd=2 * job.max_cost_left_usd)
+            for job in problem.jobs
+        ),
+        budget_left_usd=2.4 * enough,
+        max_usd_per_hour=None if rate is None else 2 * rate,
+        standing_usd=2 * problem.standing_usd,
+    )
+    for policy in (MinMakespan(), RentedMaxMinFairness(), RentedFinishTimeFairness()):
+        here, there = (replace(policy, explained_count=0).allocate(each) for each in (poor, rich))
+        assert here.status is there.status
+        if here.due_s is not None and here.objective_value is not None:
+            assert there.objective_value == pytest.approx(here.objective_value, rel=1e-4)
 
 
 @fewer

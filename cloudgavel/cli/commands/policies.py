@@ -12,6 +12,7 @@ def policies(as_json: bool) -> None:
     """
     from cloudgavel.cli.streams import answer, answer_json, text_width
     from cloudgavel.documents.policies import PoliciesDocument, PolicyEntry
+    from cloudgavel.policies.base import world_of
     from cloudgavel.policies.registry import policies as bundled
     from cloudgavel.views.policies import policies_text
 
@@ -32,7 +33,7 @@ def policies(as_json: bool) -> None:
                 name=policy.name,
                 summary=policy.summary,
                 source=policy.source,
-                plans_for=getattr(policy, "plans_for", "rented fleet"),
+                plans_for=world_of(policy),
                 variant_of=original if original in names else None,
             )
         )

@@ -5,13 +5,19 @@ import pytest
 
 from cloudgavel.policies.allocation import AllocationStatus
 from cloudgavel.policies.base import Policy
+from cloudgavel.policies.both_worlds import BothWorlds
+from cloudgavel.policies.fixed.makespan import Makespan
+from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.fixed.share_policy import SharePolicy
+from cloudgavel.policies.fixed.water_filling import WaterFilling
 from cloudgavel.policies.problem import AllocationProblem, JobRow
 from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [name for name in policy_names() if isinstance(policy_named(name), SharePolicy)]
+NAMES = [
+    name for name in policy_names() if isinstance(policy_named(name), SharePolicy | BothWorlds)
+]
 
 
 def no_jobs() -> AllocationProblem:
@@ -147,8 +153,8 @@ def test_vast_steps_leave_the_small_jobs_their_due():
     assert (found.shares > 0).all()
 
 
-@pytest.mark.parametrize("name", ["max_min_fairness", "makespan", "water_filling"])
-def test_a_fleet_is_bounded_by_quota_and_spend_rate(name):
+@pytest.mark.parametrize("policy", [MaxMinFairness, Makespan, WaterFilling])
+def test_a_fleet_is_bounded_by_quota_and_spend_rate(policy):
     from dataclasses import replace
 
     from cloudgavel.policies.problem import QuotaGroup
@@ -160,7 +166,7 @@ def test_a_fleet_is_bounded_by_quota_and_spend_rate(name):
         quotas=(QuotaGroup(name="q", coefficients=(0.0, 1.0), limit=1.0),),
         max_usd_per_hour=4.0,
     )
-    found = policy_named(name).allocate(fleet)
+    found = policy().allocate(fleet)
     assert found.status is AllocationStatus.OPTIMAL
     used = found.shares.sum(axis=0)
     assert used[1] <= 1 + 1e-9 and used @ [1.0, 2.0] <= 4 + 1e-9

@@ -1,0 +1,89 @@
+"""Policies beyond least cost, through the loop that runs them: objective, promises, money."""
+
+from dataclasses import replace
+
+import pytest
+
+from cloudgavel.documents.plan import PlanDocument
+from cloudgavel.errors import UsageError
+from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
+from cloudgavel.policies.registry import policy_named, policy_of_run
+from cloudgavel.simulator.plan import plan_run
+from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
+
+FAST = 3.0
+"""Times the rate of a V100, at 5 times its price."""
+OFFERS = [
+    an_offer("z1", price=3.0),
+    replace(an_offer("z1", price=15.0), accelerator="A100", instance_type="a100"),
+]
+
+
+def slow_or_fast(name: str, hours: float, **changes: object) -> JobSpec:
+    return a_job(
+        name,
+        steps=int(hours * 3600),
+        accelerators=(
+            AcceleratorRequest(accelerator="V100", count=1),
+            AcceleratorRequest(accelerator="A100", count=1),
+        ),
+        throughput_steps_per_s={"V100": 1.0, "A100": FAST},
+        **changes,
+    )
+
+
+def plan(policy: str, budget_usd: float | None, *jobs: JobSpec) -> PlanDocument:
+    run = a_run(*jobs, policy=policy, round_s=1800.0)
+    return plan_run(run, budget_usd=budget_usd, now_s=START_S, offers=OFFERS)
+
+
+def jobs() -> tuple[JobSpec, ...]:
+    return (
+        slow_or_fast("short", 2.0, deadline_s=12 * 3600.0),
+        slow_or_fast("long", 6.0, deadline_s=12 * 3600.0),
+    )
+
+
+@pytest.fixture(scope="module")
+def cheap() -> PlanDocument:
+    return plan("min_cost", 500.0, *jobs())
+
+
+def test_with_money_the_last_end_is_early_and_the_rest_saves(cheap: PlanDocument) -> None:
+    found = plan("min_makespan", 500.0, *jobs())
+    ends = {job.name: job for job in found.jobs}
+    assert found.feasible and found.makespan_s is not None and cheap.makespan_s is not None
+    assert found.makespan_s < 2.3 * 3600 < 6 * 3600 < cheap.makespan_s
+    assert ends["long"].segments[0].accelerator == "A100"
+    # The short job would gain nothing for the last end by being faster.
+    assert ends["short"].segments[0].accelerator == "V100"
+    assert found.smallest_sufficient_budget_usd == cheap.smallest_sufficient_budget_usd
+
+
+def test_fairness_gives_every_job_its_speed() -> None:
+    for name in ("max_min_fairness", "finish_time_fairness"):
+        found = plan(name, 500.0, *jobs())
+        assert found.feasible
+        assert {job.segments[0].accelerator for job in found.jobs} == {"A100"}
+
+
+@pytest.mark.parametrize("name", ["makespan", "max_min_fairness", "finish_time_fairness"])
+def test_no_promise_is_spent_on_the_objective(name: str, cheap: PlanDocument) -> None:
+    smallest = cheap.smallest_sufficient_budget_usd
+    assert smallest is not None
+    for budget in (smallest, 1.3 * smallest):
+        found = plan(name, budget, *jobs())
+        assert found.feasible and found.relaxed == ()
+        assert found.cost.expected_usd <= budget
+    poor = plan(name, 0.9 * smallest, *jobs())
+    assert not poor.feasible and poor.relaxed
+    assert poor.cost.expected_usd <= 0.9 * smallest
+
+
+def test_what_divides_a_cluster_is_refused_for_a_run() -> None:
+    for name in ("fifo", "max_min_fairness_agnostic", "isolated"):
+        with pytest.raises(UsageError) as caught:
+            policy_of_run(RunSpec(name="r", jobs=(), policy=name))
+        assert "divides a fixed cluster" in caught.value.message
+        assert "max_min_fairness" in dict(caught.value.facts)["for a rented fleet"]
+        assert policy_named(name).name == name
