@@ -199,7 +199,8 @@ def compare(
 ) -> tuple[SimulationResult, ...]:
     """Simulate every pair; ``done(finished, all)`` is told after each.
 
-    ``parallel``: ``local`` (joblib's processes) or ``ray`` (an existing Ray cluster).
+    ``parallel``: ``local`` (``workers`` processes of joblib) or ``ray`` (as many at a time as the
+    Ray cluster has processors).
     Raises ``UsageError`` when Ray is asked for and not installed.
     """
     pairs = comparison.pairs()
@@ -248,32 +249,43 @@ def _computed(
     workers: int,
     parallel: str,
 ) -> Iterator[tuple[int, SimulationResult]]:
-    if (workers == 1 and parallel == "local") or len(missing) <= 1:
+    if parallel == "ray":
+        yield from _by_ray(comparison, pairs, missing)
+        return
+    if workers == 1 or len(missing) <= 1:
         for number in missing:
             yield _numbered(comparison, number, *pairs[number])
         return
     import joblib
 
-    backend = "loky"
-    if parallel == "ray":
-        _register_ray()
-        backend = "ray"
-    with joblib.parallel_config(backend=backend, n_jobs=workers):
+    with joblib.parallel_config(backend="loky", n_jobs=workers):
         yield from joblib.Parallel(return_as="generator_unordered")(
             joblib.delayed(_numbered)(comparison, number, *pairs[number]) for number in missing
         )
 
 
-def _register_ray() -> None:
-    """Make joblib know Ray, which joins the cluster that ``RAY_ADDRESS`` names, or starts one."""
+def _by_ray(
+    comparison: Comparable, pairs: Sequence[tuple[str, int | None]], missing: Sequence[int]
+) -> Iterator[tuple[int, SimulationResult]]:
+    """Give all pairs to the Ray cluster that ``RAY_ADDRESS`` names, or to one started here.
+
+    Not by joblib: its Ray backend hands results over all at once, at the end.
+    """
     try:
-        from ray.util.joblib import register_ray
+        import ray
     except ImportError as error:
         raise UsageError(
             "--parallel ray needs the package `ray`",
             hints=["install it with `pip install 'cloudgavel[ray]'`, or use --parallel local"],
         ) from error
-    register_ray()
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    shared = ray.put(comparison)
+    simulate = ray.remote(_numbered)
+    waiting = [simulate.remote(shared, number, *pairs[number]) for number in missing]
+    while waiting:
+        done, waiting = ray.wait(waiting)
+        yield from ray.get(done)
 
 
 def document_of(

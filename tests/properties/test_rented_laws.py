@@ -133,14 +133,14 @@ def dollars_are_machine_seconds_times_the_price_of_their_time(world: World, done
         offer = offers[record.offer.offer_id]
         began_s = record.launched_at_s
         ended_s = done.state.at_s if record.ended_at_s is None else record.ended_at_s
-        lived_s = math.ceil(round(ended_s - began_s, 3))
+        lived_s = seconds_begun(began_s, ended_s)
         micro = Fraction(0)
         at_s, second = began_s, 0
         while second < max(lived_s, LEAST_BILLED_S):
             change_s = world.market.next_price_change_s(offer, at_s)
             last = change_s is None or change_s > ended_s
             # Each second begun is billed, at the price that was in force when it began.
-            next_second = math.ceil(round(change_s - began_s, 3)) if not last else 10**9
+            next_second = seconds_begun(began_s, change_s) if not last else 10**9
             next_second = min(next_second, max(lived_s, LEAST_BILLED_S))
             price = Fraction(str(world.market.price_usd_per_hour(offer, at_s)))
             micro += (next_second - second) * price * MICRO / 3600
@@ -154,6 +154,11 @@ def dollars_are_machine_seconds_times_the_price_of_their_time(world: World, done
     assert done.state.spent_micro_usd == total == jobs + done.state.unattributed_micro_usd
     if world.budget_usd is not None:
         assert done.state.spent_usd <= world.budget_usd + 1e-6
+
+
+def seconds_begun(from_s: float, to_s: float) -> int:
+    """Bills take instants to the millisecond."""
+    return -(-(round(to_s * 1000) - round(from_s * 1000)) // 1000)
 
 
 def progress_is_at_most_throughput_times_time(world: World, done: VirtualRun):
