@@ -57,7 +57,10 @@ def _footer(document: SimulationDocument) -> str:
     said = f"Rounds of {document.round_s:g} s"
     said += "." if document.market else f", {document.change_over_s:g} s a move."
     if seeds:
-        said += f" Seeds {seeds[0]} to {seeds[-1]}; drawn in detail: seed {seeds[0]}."
+        drawn = f"Seed {seeds[0]}"
+        if len(seeds) > 1:
+            drawn = f"Seeds {seeds[0]} to {seeds[-1]}; drawn in detail: seed {seeds[0]}"
+        said += f" {drawn}."
     return f"<footer>{escape(said)} Written by cloudgavel simulate.</footer>"
 
 
@@ -230,16 +233,17 @@ def _lease_figure(document: SimulationDocument, detail: PolicyDetail) -> str:
     if not detail.bars:
         return ""
     total = sum(count for _, count in detail.rows)
-    row_px = max(2.0, min(10.0, 420.0 / total))
+    row_px = max(2.0, min(15.0, 420.0 / total))
+    left = max(LEFT, 12 + 7 * max(len(kind) for kind, _ in detail.rows))
     height = int(TOP + BOTTOM + total * row_px)
     most_s = max(bar.to_s for bar in detail.bars)
-    width = WIDTH - LEFT - 10
+    width = WIDTH - left - 10
     kept = sorted(detail.bars, key=lambda bar: bar.from_s - bar.to_s)[:MOST_BARS]
     numbers: dict[str, int] = {}
     inner = []
     for bar in sorted(kept, key=lambda bar: (bar.from_s, bar.accelerator)):
         colour = _colour(numbers.setdefault(bar.job, len(numbers)))
-        x = LEFT + width * bar.from_s / most_s
+        x = left + width * bar.from_s / most_s
         inner.append(
             f'<rect x="{x:.1f}" y="{TOP + bar.accelerator * row_px:.1f}" '
             f'width="{max(width * (bar.to_s - bar.from_s) / most_s, 0.3):.1f}" '
@@ -248,10 +252,10 @@ def _lease_figure(document: SimulationDocument, detail: PolicyDetail) -> str:
     row = 0
     for kind, count in detail.rows:
         y = TOP + (row + count / 2) * row_px + 4
-        inner.append(f'<text x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(kind)}</text>')
+        inner.append(f'<text x="{left - 6}" y="{y:.1f}" text-anchor="end">{escape(kind)}</text>')
         row += count
     inner.append(
-        f'<text x="{LEFT}" y="{height - 10}">0</text><text x="{WIDTH - 10}" y="{height - 10}" '
+        f'<text x="{left}" y="{height - 10}">0</text><text x="{WIDTH - 10}" y="{height - 10}" '
         f'text-anchor="end">{escape(span(most_s))}</text>'
     )
     left_out = len(detail.bars) - len(kept)
