@@ -1,0 +1,1 @@
+"""How good estimated throughputs are, on entries held out of a published table."""
