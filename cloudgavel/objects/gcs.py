@@ -6,6 +6,8 @@ import hashlib
 import http.client
 import json
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +15,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from cloudgavel.errors import UsageError
-from cloudgavel.objects.gcs_calls import Calls, NoToken, Refused, message_of
+from cloudgavel.objects.gcs_calls import (
+    Calls,
+    GoogleToken,
+    NoToken,
+    Refused,
+    federated_token,
+    message_of,
+)
 from cloudgavel.objects.store import (
     ObjectInfo,
     ObjectMissing,
@@ -29,6 +38,10 @@ BREAKS = 8
 """A download that breaks so often without bringing a byte is given up."""
 WRITER = "cloudgavel-writer"
 """Metadata that tells our own earlier, unanswered write from another's."""
+
+PROVIDER = re.compile(
+    r"projects/\d+/locations/global/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+"
+)
 
 _WHY = {
     401: "the credentials are not accepted",
@@ -48,7 +61,8 @@ class GcsStore:
     method raises ``StoreUnreachable`` after a few tries; safe between threads.
 
     ``gs://bucket/prefix?endpoint=http://127.0.0.1:PORT`` is a store behind another address, used
-    without credentials.
+    without credentials. ``gs://bucket/prefix?provider=projects/...&account=EMAIL`` is for a machine
+    on AWS: it acts as that account by its own role (``objects.keyless``), and holds no key.
     """
 
     poll_floor_s: float = 1.0
@@ -59,14 +73,20 @@ class GcsStore:
         prefix: str = "",
         *,
         endpoint: str | None = None,
+        identity: tuple[str, str] | None = None,
         calls: Calls | None = None,
         piece_bytes: int = PIECE_BYTES,
     ) -> None:
-        """``calls`` replaces the way of sending (tests)."""
+        """``identity``: provider and account; ``calls`` replaces the way of sending (tests)."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
         self._endpoint = endpoint
-        self._calls = calls or Calls(endpoint=endpoint)
+        self._identity = identity
+        token = None
+        if identity is not None:
+            ask = federated_token(*identity, endpoint)
+            token = GoogleToken(monotonic=time.monotonic, ask=ask)
+        self._calls = calls or Calls(endpoint=endpoint, token=token)
         self._piece_bytes = piece_bytes
 
     @classmethod
@@ -74,21 +94,38 @@ class GcsStore:
         """Open ``gs://bucket/prefix``; nothing is read or written by it."""
         parts = urlsplit(url)
         query = parse_qs(parts.query)
-        if parts.scheme != "gs" or not parts.netloc or parts.fragment or set(query) - {"endpoint"}:
+        known = {"endpoint", "provider", "account"}
+        if parts.scheme != "gs" or not parts.netloc or parts.fragment or set(query) - known:
             raise UsageError(
                 f"{url} does not name a bucket", hints=["for example gs://my-bucket/runs"]
             )
         prefix = parts.path.strip("/")
         if prefix:
             check_key(prefix)
-        endpoint = query.get("endpoint", [None])[0]
-        return cls(parts.netloc, prefix, endpoint=endpoint, **options)
+        endpoint, provider, account = (
+            query.get(name, [None])[0] for name in ("endpoint", "provider", "account")
+        )
+        identity = None
+        if provider is not None or account is not None:
+            if provider is None or account is None or not PROVIDER.fullmatch(provider):
+                raise UsageError(
+                    f"{url} does not say who is to use it",
+                    hints=[
+                        "provider=projects/NUMBER/locations/global/workloadIdentityPools/POOL/"
+                        "providers/ID and account=EMAIL"
+                    ],
+                )
+            identity = (provider, account)
+        return cls(parts.netloc, prefix, endpoint=endpoint, identity=identity, **options)
 
     @property
     def url(self) -> str:
-        """``gs://bucket/prefix``, with the endpoint if it is not Google's."""
+        """``gs://bucket/prefix``, with an endpoint that is not Google's, and with who uses it."""
         plain = f"gs://{self.bucket}/{self.prefix}".rstrip("/")
-        return f"{plain}?endpoint={self._endpoint}" if self._endpoint else plain
+        said = [] if self._endpoint is None else [f"endpoint={self._endpoint}"]
+        if self._identity is not None:
+            said += [f"provider={self._identity[0]}", f"account={self._identity[1]}"]
+        return f"{plain}?{'&'.join(said)}" if said else plain
 
     def put(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Write or replace; what Google has taken is durable."""

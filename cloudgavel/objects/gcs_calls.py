@@ -8,6 +8,7 @@ Connections are kept per thread, a proxy of the environment is used for https, t
 import contextlib
 import http.client
 import json
+import os
 import threading
 import time
 import urllib.request
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+from cloudgavel.objects.keyless import NoAccess, google_token
 
 ENDPOINT = "https://storage.googleapis.com"
 METADATA_HOST = "metadata.google.internal"
@@ -174,10 +177,20 @@ class Calls:
 
 
 class GoogleToken:
-    """An access token, renewed five minutes before its end; raises ``NoToken``."""
+    """An access token, renewed five minutes before its end; raises ``NoToken``.
 
-    def __init__(self, *, monotonic: Callable[[], float]) -> None:
+    ``ask`` gives ``(token, seconds that it lasts)``; by default ``google.auth``, where it is
+    installed, or the machine's metadata server.
+    """
+
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], float],
+        ask: Callable[[], tuple[str, float]] | None = None,
+    ) -> None:
         self._monotonic = monotonic
+        self._ask = ask or self._fresh
         self._credentials: Any = None
         self._token = ""
         self._until_s = float("-inf")
@@ -187,7 +200,7 @@ class GoogleToken:
         """Return a token that holds for a while."""
         with self._lock:
             if self._monotonic() >= self._until_s:
-                self._token, lasts_s = self._fresh()
+                self._token, lasts_s = self._ask()
                 self._until_s = self._monotonic() + max(0.0, lasts_s - TOKEN_MARGIN_S)
             return self._token
 
@@ -211,6 +224,22 @@ class GoogleToken:
             raise NoToken("there are no credentials for Google Cloud") from error
         # Its own record of the end is in wall-clock time; an hour is what Google gives.
         return str(self._credentials.token), 3600.0
+
+
+def federated_token(
+    provider: str, account: str, endpoint: str | None = None
+) -> Callable[[], tuple[str, float]]:
+    """Return what asks for an account's token by this AWS machine's role (``objects.keyless``)."""
+
+    def ask() -> tuple[str, float]:
+        # Where the machine's metadata are is the SDKs' own business; a signature tells the time.
+        environment, now_s = os.environ, time.time()  # noqa: TID251
+        try:
+            return google_token(provider, account, environment, now_s=now_s, endpoint=endpoint)
+        except NoAccess as error:
+            raise NoToken(str(error)) from error
+
+    return ask
 
 
 def metadata_token(host: str = METADATA_HOST) -> tuple[str, float]:

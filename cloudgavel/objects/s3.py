@@ -7,14 +7,17 @@ import base64
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from cloudgavel.errors import UsageError
+from cloudgavel.objects.keyless import NoAccess
+from cloudgavel.objects.s3_role import session_as
 from cloudgavel.objects.store import (
     ObjectInfo,
     ObjectMissing,
@@ -71,6 +74,8 @@ _WHY = {
     "PermanentRedirect": "the bucket is in another region",
 }
 
+_ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
+
 Result = TypeVar("Result")
 
 
@@ -81,6 +86,9 @@ class S3Store:
     ``If-Match``). Small writes carry a SHA-256 that S3 checks; files above ``part_bytes`` go up in
     parts, each with its own, and appear only when they are whole. A broken download goes on where
     it was. Every method raises ``StoreUnreachable`` after ``attempts`` tries; safe between threads.
+
+    ``s3://bucket/prefix?role=arn:aws:iam::ACCOUNT:role/NAME`` is for a machine on Google Cloud: it
+    acts as that role by its own identity (``objects.keyless``), and holds no key.
     """
 
     poll_floor_s: float = 1.0
@@ -90,6 +98,7 @@ class S3Store:
         bucket: str,
         prefix: str = "",
         *,
+        role: str | None = None,
         client: Any = None,
         part_bytes: int = PART_BYTES,
         attempts: int = ATTEMPTS,
@@ -98,6 +107,7 @@ class S3Store:
         """``client`` replaces boto3's (tests, the dry run); ``sleep`` the pauses between tries."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
+        self._role = role
         self._client = client
         self._part_bytes = part_bytes
         self._attempts = attempts
@@ -108,19 +118,27 @@ class S3Store:
     def from_url(cls, url: str, **options: Any) -> "S3Store":
         """Open ``s3://bucket/prefix``; nothing is read or written by it."""
         parts = urlsplit(url)
-        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
+        query = parse_qs(parts.query)
+        if parts.scheme != "s3" or not parts.netloc or parts.fragment or set(query) - {"role"}:
             raise UsageError(
                 f"{url} does not name a bucket", hints=["for example s3://my-bucket/runs"]
             )
         prefix = parts.path.strip("/")
         if prefix:
             check_key(prefix)
-        return cls(parts.netloc, prefix, **options)
+        role = query.get("role", [None])[0]
+        if role is not None and not _ROLE.fullmatch(role):
+            raise UsageError(
+                f"{role} is not the ARN of a role",
+                hints=["for example arn:aws:iam::123456789012:role/cloudgavel-agent"],
+            )
+        return cls(parts.netloc, prefix, role=role, **options)
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix``."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        """``s3://bucket/prefix``, with the role if it is reached as one."""
+        plain = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        return plain if self._role is None else f"{plain}?role={quote(self._role, safe=':/')}"
 
     def put(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Write or replace; what S3 has taken is durable."""
@@ -365,7 +383,12 @@ class S3Store:
                 import boto3
                 from botocore.config import Config
 
-                self._client = boto3.session.Session().client(
+                session = (
+                    boto3.session.Session()
+                    if self._role is None
+                    else session_as(self._role, self.bucket)
+                )
+                self._client = session.client(
                     "s3",
                     config=Config(
                         retries={"total_max_attempts": 1},
@@ -437,6 +460,8 @@ def _why(error: BaseException) -> str:
     code = _code(error)
     if code in _WHY:
         return _WHY[code]
+    if isinstance(error, NoAccess):
+        return str(error)
     name = type(error).__name__
     if name in ("NoCredentialsError", "PartialCredentialsError"):
         return "there are no AWS credentials"

@@ -14,6 +14,7 @@ from cloudgavel.objects.pack import put_directory
 from cloudgavel.objects.store import ObjectMissing, ObjectStore
 from cloudgavel.pricing.catalog import Catalog
 from cloudgavel.providers.base import AgentChannel, Provider
+from cloudgavel.providers.bundle import AgentSource
 from cloudgavel.providers.dispatch import DispatchingProvider
 from cloudgavel.providers.store_channel import StoreChannel
 
@@ -34,31 +35,29 @@ class CloudWorld:
 def check_clouds(run: RunSpec, *, catalog: Catalog, environment: Mapping[str, str]) -> None:
     """Refuse with ``UsageError`` a run whose machines could not work as it is written.
 
-    Each cloud's machines must reach the run's store, Google's need a project, regions must be
-    known. Nothing is asked of a cloud.
+    Each cloud's machines must reach the run's store, by the settings of ``environment`` where it is
+    in the other cloud; Google's need a project, regions must be known. Nothing is asked of a cloud.
     """
     for cloud in run.clouds:
         store_url = run.store or "none"
         if cloud.provider == "aws":
             from cloudgavel.providers.aws.assembly import aws_settings
-            from cloudgavel.providers.aws.settings import AgentSource as AwsAgent
 
             aws_settings(
                 cloud,
                 catalog=catalog,
                 store_url=store_url,
-                agent=AwsAgent(url="", sha256=""),
+                agent=AgentSource(url="", sha256=""),
                 environment=environment,
             )
         elif cloud.provider == "gcp":
             from cloudgavel.providers.gcp.assembly import gcp_settings
-            from cloudgavel.providers.gcp.settings import AgentSource as GcpAgent
 
             gcp_settings(
                 cloud,
                 catalog=catalog,
                 store_url=store_url,
-                agent=GcpAgent(url="", sha256=""),
+                agent=AgentSource(url="", sha256=""),
                 environment=environment,
             )
         else:

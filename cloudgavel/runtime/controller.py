@@ -84,12 +84,12 @@ def run_controller(
         database.close()
 
 
-def require_rentable(run: RunSpec) -> None:
-    """Refuse with ``UsageError`` a run whose machines on clouds could not work as it is written."""
+def require_rentable(run: RunSpec, environment: Mapping[str, str]) -> None:
+    """Refuse with ``UsageError`` a run whose machines on clouds could not work as it is set up."""
     from cloudgavel.runtime.cloud_world import check_clouds
 
     try:
-        check_clouds(run, catalog=bundled_catalog(), environment={})
+        check_clouds(run, catalog=bundled_catalog(), environment=environment)
     except UsageError as error:
         raise UsageError(
             f"{error.message}; nothing was started", facts=error.facts, hints=error.hints
@@ -133,7 +133,7 @@ def _rented(
     from cloudgavel.policies.registry import policy_of_run
     from cloudgavel.runtime.cloud_world import open_clouds
 
-    require_rentable(run)
+    require_rentable(run, environment)
     world = open_clouds(
         run,
         store=open_store(store_url),

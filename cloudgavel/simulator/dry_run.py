@@ -20,12 +20,15 @@ from cloudgavel.providers.base import LaunchRequest, ListedInstance, Provider, Q
 from cloudgavel.providers.mirrored import MirroredProvider, follow_ends
 from cloudgavel.providers.offline import loopback_only
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
+from cloudgavel.providers.store_access import PROVIDER_VARIABLE, ROLE_VARIABLE
 
 MADE_UP_BUCKET = "cloudgavel-dry-run"
 MADE_UP_PROFILE = "cloudgavel-agent"
 LONGEST_TEXT = 200
 """Longer values of a shown call are told by their size (start-up scripts, archives)."""
 _SCHEMES = {"aws": "s3", "gcp": "gs"}
+_WAYS_ACROSS = {"aws": (PROVIDER_VARIABLE, "gs"), "gcp": (ROLE_VARIABLE, "s3")}
+"""By cloud: the setting by which its machines reach the other's kind of store, and that kind."""
 _LEFT_OUT = ("CLOUDGAVEL_AWS_IMAGE", "CLOUDGAVEL_GCP_IMAGE_FAMILY")
 """Settings that a mocked account cannot know."""
 
@@ -151,7 +154,7 @@ def mocked_clouds(
         stack.enter_context(loopback_only())
         for cloud in run.clouds:
             if cloud.provider in openers:
-                bucket, prefix = _store_of(run, cloud.provider, dry)
+                bucket, prefix = _store_of(run, cloud.provider, dry, given)
                 openers[cloud.provider](
                     stack, dry, cloud, catalog, accelerators, given, bucket, prefix
                 )
@@ -159,17 +162,32 @@ def mocked_clouds(
         yield dry
 
 
-def _store_of(run: RunSpec, provider: str, dry: DryRun) -> tuple[str, str]:
+def _store_of(
+    run: RunSpec, provider: str, dry: DryRun, given: Mapping[str, str]
+) -> tuple[str, str]:
     """Return bucket and prefix in the cloud's own kind of store."""
     scheme = _SCHEMES[provider]
     parts = urlsplit(run.store or "")
     if parts.scheme == scheme and parts.netloc:
         return parts.netloc, parts.path.strip("/")
     said = f"`store: {run.store}`" if run.store else "no `store`"
-    dry.notes.append(
-        f"{provider}: machines there reach {scheme}:// only and the file has {said}; the dry run "
-        f"uses a made-up bucket, a real run does not start"
-    )
+    variable, other = _WAYS_ACROSS[provider]
+    if parts.scheme != other:
+        dry.notes.append(
+            f"{provider}: machines there reach {scheme}:// and {other}:// only and the file has "
+            f"{said}; the dry run uses a made-up bucket, a real run does not start"
+        )
+    elif not given.get(variable):
+        dry.notes.append(
+            f"{provider}: machines there reach {said} only with {variable} set "
+            "(docs/how-to/two-clouds.md); the dry run uses a made-up bucket, a real run does not "
+            "start"
+        )
+    else:
+        dry.notes.append(
+            f"{provider}: machines there reach {said} by {variable}; the dry run uses a made-up "
+            "bucket of their own cloud"
+        )
     return MADE_UP_BUCKET, f"runs/{run.name}"
 
 
@@ -228,10 +246,11 @@ def _open_gcp(
     prefix: str,
 ) -> None:
     from cloudgavel.objects.gcs import GcsStore
-    from cloudgavel.providers.gcp.assembly import SERVICE_ACCOUNT_VARIABLE, gcp_provider
+    from cloudgavel.providers.gcp.assembly import gcp_provider
     from cloudgavel.providers.gcp.clients import CallRecord
     from cloudgavel.providers.gcp.mocked.cloud import PROJECT, FakeGcp
     from cloudgavel.providers.gcp.mocked.inside import mocked_gcp
+    from cloudgavel.providers.store_access import ACCOUNT_VARIABLE
 
     if cloud.project is None:
         dry.notes.append(
@@ -253,7 +272,7 @@ def _open_gcp(
         catalog=catalog,
         accelerators=accelerators,
         store=GcsStore(bucket, prefix, endpoint=clients.endpoint),
-        environment={SERVICE_ACCOUNT_VARIABLE: account, **given},
+        environment={ACCOUNT_VARIABLE: account, **given},
         now_s=dry.now_s,
         clients=clients,
         read_prices=False,

@@ -104,4 +104,4 @@ def test_what_could_not_work_is_refused_before_anything_starts(provider, store, 
     )
     cloud = CloudSpec(provider=provider, project=project)
     with pytest.raises(UsageError, match=f"{said}.*nothing was started"):
-        require_rentable(RunSpec(name="x", jobs=(job,), clouds=(cloud,), store=store))
+        require_rentable(RunSpec(name="x", jobs=(job,), clouds=(cloud,), store=store), {})

@@ -8,11 +8,11 @@ from cloudgavel.messages import layout
 from cloudgavel.messages.codec import decode_report, encode_lease
 from cloudgavel.objects.s3 import S3Store
 from cloudgavel.objects.store import ObjectMissing
-from cloudgavel.providers.aws.bundle import upload_agent
 from cloudgavel.providers.aws.provider import AwsProvider
 from cloudgavel.providers.aws.settings import AwsSettings
 from cloudgavel.providers.aws.sweep import end_tagged, find_tagged
 from cloudgavel.providers.base import EndReason, MachineState
+from cloudgavel.providers.bundle import upload_agent
 from cloudgavel.providers.failures import FailureKind, LaunchFailed
 from tests.unit.aws.account import RUN_ID, a_limit, a_request, a_spot_offer, an_offer
 

@@ -148,10 +148,10 @@ def _check_aws(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine
 
 def _check_gcp(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine]":
     from cloudgavel.pricing.bundled import bundled_catalog
+    from cloudgavel.providers.bundle import AgentSource
     from cloudgavel.providers.gcp.assembly import gcp_settings
     from cloudgavel.providers.gcp.checks import check_gcp
     from cloudgavel.providers.gcp.clients import GcpClients
-    from cloudgavel.providers.gcp.settings import AgentSource
     from cloudgavel.runtime.real_clock import now_s
 
     settings = gcp_settings(

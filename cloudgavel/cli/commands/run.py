@@ -165,7 +165,7 @@ def _require_controllable(spec: "RunSpec") -> None:
     from cloudgavel.runtime.controller import require_rentable
     from cloudgavel.runtime.price_cache import known_catalog
 
-    require_rentable(spec)
+    require_rentable(spec, os.environ)
     rehearsal_offers(spec, known_catalog(os.environ))
     # Without a store of its own the run keeps its objects beside its log.
     lines = check_store(open_store(spec.store)) if spec.store is not None else []

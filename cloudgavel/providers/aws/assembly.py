@@ -6,10 +6,11 @@ from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import CloudSpec
 from cloudgavel.objects.store import ObjectStore
 from cloudgavel.pricing.catalog import Catalog
-from cloudgavel.providers.aws.bundle import upload_agent
 from cloudgavel.providers.aws.clients import AwsClients
 from cloudgavel.providers.aws.provider import AwsProvider
-from cloudgavel.providers.aws.settings import AgentSource, AwsSettings
+from cloudgavel.providers.aws.settings import AwsSettings
+from cloudgavel.providers.bundle import AgentSource, upload_agent
+from cloudgavel.providers.store_access import is_elsewhere, store_url_on_aws
 from cloudgavel.units import DAY_S
 
 INSTANCE_PROFILE_VARIABLE = "CLOUDGAVEL_AWS_INSTANCE_PROFILE"
@@ -30,13 +31,16 @@ def aws_settings(
     """Return the settings of a run's machines.
 
     Without regions: every region in which the catalogue has offers of AWS. A machine reads the
-    agent and writes checkpoints itself, through S3: any other store raises ``UsageError``.
+    agent and writes checkpoints itself, through S3, or through Cloud Storage by its role
+    (``providers.store_access``); a store that it cannot reach raises ``UsageError``.
     """
-    if not store_url.startswith("s3://"):
+    store_url = store_url_on_aws(store_url, environment)
+    profile = environment.get(INSTANCE_PROFILE_VARIABLE) or None
+    if profile is None and is_elsewhere(store_url):
         raise UsageError(
-            "machines on AWS cannot reach this store",
+            f"machines on AWS cannot reach this store: {INSTANCE_PROFILE_VARIABLE} is not set",
             facts=[("store", store_url)],
-            hints=["give `store: s3://BUCKET/runs/NAME`; see docs/how-to/aws.md, section 3"],
+            hints=["the role of their profile is who they are: docs/how-to/aws.md, section 2"],
         )
     regions = cloud.regions or tuple(
         sorted({offer.region for offer in catalog.search(providers={"aws"})})
@@ -45,7 +49,7 @@ def aws_settings(
         regions=regions,
         store_url=store_url,
         agent=agent,
-        instance_profile=environment.get(INSTANCE_PROFILE_VARIABLE) or None,
+        instance_profile=profile,
         image=environment.get(IMAGE_VARIABLE) or None,
         disk_gib=int(_number(environment, DISK_VARIABLE) or 200),
         lifetime_s=LIFETIME_S,

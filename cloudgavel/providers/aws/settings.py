@@ -4,19 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cloudgavel.providers.bundle import AgentSource
 from cloudgavel.units import DAY_S
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentSource:
-    """Where a machine finds the agent: the archive of ``aws.bundle`` in the run's store.
-
-    ``url`` is ``s3://...``, read with the machine's role, or a presigned ``https://...``. It must
-    not change during a run: a launch is repeated with the very same request.
-    """
-
-    url: str
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

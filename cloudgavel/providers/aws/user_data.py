@@ -1,12 +1,14 @@
 """The script that a fresh machine runs: its own end first, then the agent.
 
-It needs nothing but a shell, Python 3.11 or later, and either the AWS command line (on every Deep
-Learning image) or a presigned URL. Nothing secret is in it: user data can be read from inside.
+It needs nothing but a shell, Python 3.11 or later, and the AWS command line (on every Deep
+Learning image), a presigned URL, or a store in Google's cloud, which it reaches by the machine's
+role. Nothing secret is in it: user data can be read from inside.
 """
 
 import shlex
 
 from cloudgavel.providers.aws.settings import AwsSettings
+from cloudgavel.providers.store_access import fetching_program, is_elsewhere
 
 MOST_BYTES = 16_384
 """EC2's limit on user data, before base64."""
@@ -25,6 +27,7 @@ AGENT_SHA256={agent_sha256}
 LIFETIME_S={lifetime_s}
 POWER_OFF_MINUTES={power_off_minutes}
 SCRATCH={scratch}
+METADATA="${{AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}}/latest"
 HOME=/root; export HOME
 
 # The end of the machine does not depend on anything below. A shutdown from inside terminates it.
@@ -35,10 +38,10 @@ give_up() {{ echo "cloudgavel: $1" | tee /dev/console; sleep 5; shutdown -h now;
 
 imds() {{
   curl -sf --retry 10 --retry-connrefused -m 5 -H "X-aws-ec2-metadata-token: $IMDS_TOKEN" \\
-    "http://169.254.169.254/latest/meta-data/$1"
+    "$METADATA/meta-data/$1"
 }}
 IMDS_TOKEN=$(curl -sf --retry 10 --retry-connrefused -m 5 -X PUT \\
-  -H "X-aws-ec2-metadata-token-ttl-seconds: 21600" http://169.254.169.254/latest/api/token) \\
+  -H "X-aws-ec2-metadata-token-ttl-seconds: 21600" "$METADATA/api/token") \\
   || give_up "no instance metadata"
 INSTANCE_ID=$(imds instance-id) || give_up "no instance id"
 AWS_DEFAULT_REGION=$(imds placement/region); export AWS_DEFAULT_REGION
@@ -58,9 +61,10 @@ PYTHON=$(find_python) || {{
 }}
 
 mkdir -p "$SCRATCH/agent" && cd "$SCRATCH" || give_up "no scratch directory"
-for pause in 1 2 4 8 16 32 64 128; do
+{keyless}for pause in 1 2 4 8 16 32 64 128; do
   case "$AGENT_URL" in
     s3://*) aws s3 cp --only-show-errors "$AGENT_URL" agent.tar.gz ;;
+    gs://*) "$PYTHON" keyless.py "$STORE_URL" "$AGENT_URL" agent.tar.gz ;;
     *) curl -sf -m 300 -o agent.tar.gz "$AGENT_URL" ;;
   esac && echo "$AGENT_SHA256  agent.tar.gz" | sha256sum --check --status && FETCHED=1 && break
   sleep "$pause"
@@ -87,4 +91,5 @@ def start_script(settings: AwsSettings, *, run_id: str) -> str:
         lifetime_s=int(settings.lifetime_s),
         power_off_minutes=max(1, int(power_off_s // 60)),
         scratch=SCRATCH,
+        keyless=fetching_program() if is_elsewhere(settings.store_url) else "",
     )

@@ -8,12 +8,12 @@ from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import CloudSpec
 from cloudgavel.objects.store import ObjectStore
 from cloudgavel.pricing.catalog import Catalog
-from cloudgavel.providers.gcp.bundle import upload_agent
+from cloudgavel.providers.bundle import AgentSource, upload_agent
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.provider import GcpProvider
-from cloudgavel.providers.gcp.settings import IMAGE_FAMILY, IMAGE_PROJECT, AgentSource, GcpSettings
+from cloudgavel.providers.gcp.settings import IMAGE_FAMILY, IMAGE_PROJECT, GcpSettings
+from cloudgavel.providers.store_access import ACCOUNT_VARIABLE, store_url_on_google
 
-SERVICE_ACCOUNT_VARIABLE = "CLOUDGAVEL_GCP_SERVICE_ACCOUNT"
 IMAGE_VARIABLE = "CLOUDGAVEL_GCP_IMAGE_FAMILY"
 """``family``, or ``project/family``."""
 DISK_VARIABLE = "CLOUDGAVEL_GCP_DISK_GIB"
@@ -34,15 +34,11 @@ def gcp_settings(
     """Return the settings of a run's machines.
 
     Without regions: every region in which the catalogue has offers of Google Cloud. A machine reads
-    the agent and writes checkpoints itself, through Cloud Storage: any other store raises
-    ``UsageError``, and so do a missing project and a region that the catalogue does not know.
+    the agent and writes checkpoints itself, through Cloud Storage, or through S3 by its service
+    account (``providers.store_access``): a store that it cannot reach raises ``UsageError``, and so
+    do a missing project and a region that the catalogue does not know.
     """
-    if not store_url.startswith("gs://"):
-        raise UsageError(
-            "machines on Google Cloud cannot reach this store",
-            facts=[("store", store_url)],
-            hints=["give `store: gs://BUCKET/runs/NAME`; see docs/how-to/gcp.md, section 3"],
-        )
+    store_url = store_url_on_google(store_url, environment)
     if not cloud.project:
         raise UsageError(
             "no project of Google Cloud is given",
@@ -58,7 +54,7 @@ def gcp_settings(
         regions=regions,
         store_url=store_url,
         agent=agent,
-        service_account=environment.get(SERVICE_ACCOUNT_VARIABLE) or None,
+        service_account=environment.get(ACCOUNT_VARIABLE) or None,
         image_project=image_project or IMAGE_PROJECT,
         image_family=image_family or IMAGE_FAMILY,
         disk_gib=int(_number(environment, DISK_VARIABLE) or 200),

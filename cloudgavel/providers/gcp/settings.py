@@ -4,23 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cloudgavel.providers.bundle import AgentSource
 from cloudgavel.units import DAY_S
 
 IMAGE_PROJECT = "deeplearning-platform-release"
 IMAGE_FAMILY = "common-cu129-ubuntu-2204-nvidia-580"
 """Deep Learning VM: Ubuntu 22.04 with driver and CUDA."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentSource:
-    """Where a machine finds the agent: a ``.tar.gz`` with the ``cloudgavel`` package at its top.
-
-    ``url`` is ``gs://bucket/object``, read with the machine's service account, or ``https://``
-    (presigned, for a store in another cloud). It must not change during a run.
-    """
-
-    url: str
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ import shlex
 from urllib.parse import quote, urlsplit
 
 from cloudgavel.providers.gcp.settings import GcpSettings
+from cloudgavel.providers.store_access import fetching_program, is_elsewhere
 
 MOST_BYTES = 16_384
 """Google takes 256 KB; the narrowest bound of the clouds serves for all."""
@@ -68,8 +69,9 @@ PYTHON=$(find_python) || {{
   PYTHON=$(find_python) || give_up "no Python 3.11 or later"
 }}
 
-for pause in 1 2 4 8 16 32 64 128; do
+{keyless}for pause in 1 2 4 8 16 32 64 128; do
   case "$AGENT_URL" in
+    s3://*) "$PYTHON" keyless.py "$STORE_URL" "$AGENT_URL" agent.tar.gz ;;
     {storage_url}/*)
       curl -sf -m 300 -H "Authorization: Bearer $(bash token.sh)" -o agent.tar.gz "$AGENT_URL" ;;
     *) curl -sf -m 300 -o agent.tar.gz "$AGENT_URL" ;;
@@ -116,6 +118,7 @@ def start_script(
                 settings, instance_id=instance_id, zone=zone, is_tpu=is_tpu, endpoint=endpoint
             )
         ),
+        keyless=fetching_program() if is_elsewhere(settings.store_url) else "",
     )
 
 

@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from cloudgavel.providers.bundle import AgentSource
 from cloudgavel.providers.gcp.clients import GcpClients
 from cloudgavel.providers.gcp.compute import Listing, Machines
 from cloudgavel.providers.gcp.failures import call_failed, is_switched_off
-from cloudgavel.providers.gcp.settings import AgentSource, GcpSettings
+from cloudgavel.providers.gcp.settings import GcpSettings
 from cloudgavel.providers.gcp.tpu import Slices
 from cloudgavel.providers.gcp.translate import GcpMachine
 

@@ -12,8 +12,9 @@ from cloudgavel.providers.aws.mocked.inside import mocked_aws
 from cloudgavel.providers.aws.mocked.layer import Faults, Habits, MotoLayer
 from cloudgavel.providers.aws.provider import AwsProvider
 from cloudgavel.providers.aws.quotas import VcpuLimit
-from cloudgavel.providers.aws.settings import AgentSource, AwsSettings
+from cloudgavel.providers.aws.settings import AwsSettings
 from cloudgavel.providers.base import LaunchRequest
+from cloudgavel.providers.bundle import AgentSource
 
 START_AT_S = 1_790_000_000.0
 RUN_ID = "quickstart-7f3a"

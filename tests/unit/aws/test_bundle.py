@@ -9,12 +9,12 @@ import tarfile
 import pytest
 
 from cloudgavel.objects.files import FileStore
-from cloudgavel.providers.aws.bundle import agent_bundle, upload_agent
+from cloudgavel.providers.bundle import agent_bundle, upload_agent
 
 
 @pytest.fixture(scope="module")
 def bundle():
-    return agent_bundle()
+    return agent_bundle(with_s3=True)
 
 
 def test_the_archive_is_small_and_named_by_its_content(bundle):
@@ -24,7 +24,7 @@ def test_the_archive_is_small_and_named_by_its_content(bundle):
 
 
 def test_the_same_installation_makes_the_same_archive(bundle):
-    assert agent_bundle() == bundle
+    assert agent_bundle(with_s3=True) == bundle
 
 
 def test_it_holds_no_controller(bundle):

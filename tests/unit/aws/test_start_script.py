@@ -11,9 +11,8 @@ from cloudgavel.messages import layout
 from cloudgavel.messages.codec import decode_report, encode_orders
 from cloudgavel.messages.orders import Orders
 from cloudgavel.objects.files import FileStore
-from cloudgavel.providers.aws.bundle import agent_bundle
-from cloudgavel.providers.aws.settings import AgentSource
 from cloudgavel.providers.aws.user_data import SCRATCH, start_script
+from cloudgavel.providers.bundle import AgentSource, agent_bundle
 from tests.unit.aws.account import settings
 
 INSTANCE_ID = "i-0123456789abcdef0"
@@ -67,7 +66,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def bundle():
-    return agent_bundle()
+    return agent_bundle(with_s3=True)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_clouds_that_the_controller_cannot_rent_from_are_usage(
     from cloudgavel.errors import UsageError
     from cloudgavel.runtime import controller
 
-    def refuse(spec: object) -> None:
+    def refuse(spec: object, environment: object) -> None:
         raise UsageError("this version cannot rent from aws yet; nothing was started")
 
     monkeypatch.setattr(controller, "require_rentable", refuse)

@@ -8,12 +8,13 @@ from typing import Any
 from cloudgavel.clock import VirtualClock
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.providers.base import LaunchRequest
+from cloudgavel.providers.bundle import AgentSource
 from cloudgavel.providers.gcp.clients import CallRecord, GcpClients
 from cloudgavel.providers.gcp.mocked.cloud import PROJECT, FakeGcp, Faults, Habits
 from cloudgavel.providers.gcp.mocked.server import serve_cloud
 from cloudgavel.providers.gcp.prices import COMPUTE_SERVICE
 from cloudgavel.providers.gcp.provider import GcpProvider
-from cloudgavel.providers.gcp.settings import AgentSource, GcpSettings
+from cloudgavel.providers.gcp.settings import GcpSettings
 
 START_AT_S = 1_790_000_000.0
 RUN_ID = "quickstart-7f3a"

@@ -20,6 +20,7 @@ from cloudgavel.objects.open import open_store
 from cloudgavel.objects.store import ObjectMissing, StoreUnreachable
 from cloudgavel.providers.gcp.mocked.answers import Answer, Request
 from cloudgavel.providers.gcp.mocked.cloud import FakeGcp
+from cloudgavel.providers.gcp.mocked.identity import MACHINE_TOKEN
 from cloudgavel.providers.gcp.mocked.server import Services, serve
 
 PIECE = 256 << 10
@@ -270,13 +271,13 @@ def test_the_metadata_server_gives_a_token() -> None:
 
 
 def test_tokens_are_sent_and_connections_kept(bucket: Bucket) -> None:
-    calls = Calls(endpoint=bucket.endpoint, token=lambda: "secret", sleep=lambda _: None)
+    calls = Calls(endpoint=bucket.endpoint, token=lambda: MACHINE_TOKEN, sleep=lambda _: None)
     mine = GcsStore("runs", calls=calls)
     mine.put("key", b"x")
     first = calls._local.connection.sock
     mine.get("key")
     assert calls._local.connection.sock is first
-    assert {request.headers["authorization"] for request in bucket.seen} == {"Bearer secret"}
+    assert {request.headers["authorization"] for request in bucket.seen} == {f"Bearer {MACHINE_TOKEN}"}
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../out", "a//b", "a\\b", "a\n"])

@@ -187,6 +187,12 @@ class FakeGcp:
         self.slices: dict[tuple[str, str], Slice] = {}
         self.buckets: set[str] = set()
         self.denied_permissions: set[str] = set()
+        self.aws_accounts: dict[str, str] = {}
+        """By workload identity provider (``projects/...``): the AWS account that it trusts."""
+        self.aws_account_of: Callable[[Mapping[str, str]], str | None] = lambda headers: None
+        """Whose signed request this is; the real one asks AWS."""
+        self.impersonated: set[str] = set()
+        """E-mails of service accounts that federated identities may act as."""
         self.skus: dict[str, list[dict[str, Any]]] = {}
         """By service (``services/6F81-5844-456A``)."""
         self.calls: Counter[str] = Counter()

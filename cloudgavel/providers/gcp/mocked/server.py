@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 from cloudgavel.providers.gcp.mocked.answers import Answer, Refusal, Request, said
 from cloudgavel.providers.gcp.mocked.cloud import FakeGcp, Slice, Vm
 from cloudgavel.providers.gcp.mocked.compute import FakeCompute
+from cloudgavel.providers.gcp.mocked.identity import MACHINE_TOKEN, FakeIdentity, identity_token
 from cloudgavel.providers.gcp.mocked.storage import FakeStorage
 from cloudgavel.providers.gcp.mocked.tpu import FakeTpu
 
 HOST = "127.0.0.1"
-TOKEN = "fake-access-token"
 LONGEST_WAIT_S = 60.0
 LOOK_EVERY_S = 0.02
 
@@ -31,8 +31,10 @@ class Services:
     compute: FakeCompute = field(init=False)
     tpu: FakeTpu = field(init=False)
     storage: FakeStorage = field(init=False)
+    identity: FakeIdentity = field(init=False)
 
     def __post_init__(self) -> None:
+        self.identity = FakeIdentity(self.cloud)
         self.compute = FakeCompute(self.cloud)
         self.tpu = FakeTpu(self.cloud)
         self.storage = FakeStorage(self.cloud)
@@ -49,7 +51,8 @@ class Services:
         for service in (
             self.compute.route,
             self.tpu.route,
-            self.storage.route,
+            self._stored,
+            self.identity.route,
             self._billing,
             self._permissions,
         ):
@@ -69,6 +72,12 @@ class Services:
             self.cloud.faults.unanswered[operation] -= 1
             return Answer(lost=True)
         return answer
+
+    def _stored(self, request: Request) -> tuple[str, Callable[[], Answer]] | None:
+        found = self.storage.route(request)
+        if found is not None:
+            self.identity.require_known(request)
+        return found
 
     def _billing(self, request: Request) -> tuple[str, Callable[[], Answer]] | None:
         path = request.path.removeprefix("/v1/")
@@ -98,6 +107,8 @@ class Metadata:
             return Answer(status=403, body=b"Missing Metadata-Flavor:Google header.")
         path = request.path.removeprefix("/computeMetadata/v1/")
         self.cloud.calls[f"metadata.{path}"] += 1
+        if path == "instance/service-accounts/default/identity":
+            return self._identity(request)
         value = self._value(path)
         if value is None:
             return Answer(status=404)
@@ -105,6 +116,15 @@ class Metadata:
             value = self._changed(path, value, request)
         kind = "application/json" if value.startswith("{") else "application/text"
         return Answer(body=value.encode(), headers={"Content-Type": kind, "ETag": _tag(value)})
+
+    def _identity(self, request: Request) -> Answer:
+        machine, audience = self.cloud.machine(self.name), request.query.get("audience")
+        if not audience:
+            return Answer(status=400, body=b"non-empty audience parameter required")
+        token = None
+        if machine is not None:
+            token = identity_token(machine, audience, self.cloud.now_s())
+        return Answer(status=404) if token is None else Answer(body=token.encode())
 
     def _changed(self, path: str, value: str, request: Request) -> str:
         """Hold the answer until the value changes, or for the time that was asked."""
@@ -135,7 +155,9 @@ class Metadata:
             case "instance/zone":
                 return f"projects/1/zones/{machine.zone}"
             case "instance/service-accounts/default/token":
-                return f'{{"access_token":"{TOKEN}","expires_in":3600,"token_type":"Bearer"}}'
+                return (
+                    f'{{"access_token":"{MACHINE_TOKEN}","expires_in":3600,"token_type":"Bearer"}}'
+                )
             case "instance/attributes/startup-script":
                 return machine.start_script
         return None

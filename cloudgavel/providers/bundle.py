@@ -1,8 +1,9 @@
-"""The agent and what it needs to reach S3, as one archive that any Python 3.11 can run.
+"""The agent as one archive that any Python 3.11 can run, in the run's store.
 
 It is made of the installation that makes it, so controller and agents are always of one version,
-and machines need no package index. Pure Python only; the SDK's descriptions of other services stay
-behind (they are nine tenths of it).
+and machines need no package index. The agent reaches ``gs://`` with the standard library alone; for
+``s3://`` Amazon's SDK goes along: pure Python only, without its descriptions of other services
+(they are nine tenths of it).
 """
 
 import gzip
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cloudgavel.objects.store import ObjectStore
-from cloudgavel.providers.aws.settings import AgentSource
 
 OURS = (
     "__init__.py",
@@ -45,6 +45,19 @@ SERVICES = ("s3", "sts", "sso", "sso-oidc", "signin")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSource:
+    """Where a machine finds the agent: a ``.tar.gz`` with the ``cloudgavel`` package at its top.
+
+    ``url`` is in the run's store (``s3://``, ``gs://``), read with the machine's own identity, or
+    ``https://`` (presigned). It must not change during a run: a launch is repeated with the very
+    same request.
+    """
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
     """An archive (tar, gzip) and its hash; equal installations make equal archives."""
 
@@ -57,7 +70,7 @@ class Bundle:
         return f"agent/{self.sha256}.tar.gz"
 
 
-def agent_bundle() -> Bundle:
+def agent_bundle(*, with_s3: bool) -> Bundle:
     """Pack the running installation's agent. ``FileNotFoundError`` when a package is missing."""
     packed = io.BytesIO()
     # No time and no owner in it: the same files make the same bytes.
@@ -65,7 +78,7 @@ def agent_bundle() -> Bundle:
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
-        for name, path in sorted(_files()):
+        for name, path in sorted(_files(with_s3=with_s3)):
             entry = tarfile.TarInfo(name)
             entry.size = path.stat().st_size
             entry.mode = 0o644
@@ -76,20 +89,17 @@ def agent_bundle() -> Bundle:
 
 
 def upload_agent(store: ObjectStore, bundle: Bundle | None = None) -> AgentSource:
-    """Put the archive into the run's store, once, and say where machines find it.
-
-    The address is the store's own (``s3://...``), for machines whose role may read it.
-    """
-    packed = bundle or agent_bundle()
+    """Put the archive into the run's store, once, and say where machines find it."""
+    packed = bundle or agent_bundle(with_s3=store.url.startswith("s3://"))
     store.put_if_absent(packed.key, packed.data)
-    return AgentSource(url=f"{store.url}/{packed.key}", sha256=packed.sha256)
+    return AgentSource(url=f"{store.url.partition('?')[0]}/{packed.key}", sha256=packed.sha256)
 
 
-def _files() -> Iterator[tuple[str, Path]]:
+def _files(*, with_s3: bool) -> Iterator[tuple[str, Path]]:
     ours = _root_of("cloudgavel")
     for name in OURS:
         yield from _under(ours / name, PurePosixPath("cloudgavel") / name)
-    for package in THEIRS:
+    for package in THEIRS if with_s3 else ():
         yield from _under(_root_of(package), PurePosixPath(_top_name(package)))
 
 
