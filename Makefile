@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types contracts unit bench reproduce clean lock
+.PHONY: help setup demo test lint types contracts unit e2e bench reproduce clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -20,7 +20,7 @@ $(READY): requirements.lock pyproject.toml
 demo: setup ## run the main job on the quick-start: real processes, rehearsed prices, no money spent
 	$(BIN)/cloudgavel run examples/quickstart/jobs.yaml --budget 500 --yes
 
-test: setup lint types contracts unit ## ruff, mypy --strict, import contracts, all tests
+test: setup lint types contracts unit ## ruff, mypy --strict, import contracts, all tests but whole runs on served clouds
 
 lint: setup
 	$(BIN)/ruff check cloudgavel tests benchmarks examples
@@ -33,7 +33,10 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not served"
+
+e2e: setup ## whole runs: crashes, AWS and Google Cloud served on this machine, both at once
+	$(BIN)/python -m pytest tests/e2e
 
 lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	$(BIN)/python -m pip install --quiet uv

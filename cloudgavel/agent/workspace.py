@@ -62,11 +62,7 @@ def make_workdir(
         if exit_code != 0:
             shutil.rmtree(fresh, ignore_errors=True)
             raise SetupFailed(exit_code)
-        try:
-            os.replace(fresh, template)
-        except OSError:
-            # Another job of this instance prepared the same content meanwhile.
-            shutil.rmtree(fresh, ignore_errors=True)
+        _take_name(fresh, template)
     shutil.copytree(template, target, symlinks=True)
 
 
@@ -85,7 +81,7 @@ def directory_signature(directory: Path) -> tuple[tuple[str, int, int], ...]:
 
 def _source(order: JobOrder, store: ObjectStore, scratch: Path) -> Path:
     if order.workdir.endswith((".tar.gz", ".tgz", ".tar")) and not Path(order.workdir).is_dir():
-        return _unpacked(order.workdir, store, scratch)
+        return _unpacked(order, store, scratch)
     source = Path(order.workdir)
     if not source.is_dir():
         raise CloudgavelError(
@@ -94,23 +90,36 @@ def _source(order: JobOrder, store: ObjectStore, scratch: Path) -> Path:
     return source
 
 
-def _unpacked(key: str, store: ObjectStore, scratch: Path) -> Path:
-    """Fetch and unpack an archive once; its key names its content."""
+def _unpacked(order: JobOrder, store: ObjectStore, scratch: Path) -> Path:
+    """Fetch and unpack an archive once; its key names its content.
+
+    Jobs that start together unpack side by side, and one of them takes the name.
+    """
     import tarfile
 
-    name = hashlib.sha256(key.encode()).hexdigest()[:24]
+    name = hashlib.sha256(order.workdir.encode()).hexdigest()[:24]
     target = scratch / "code" / name
     if target.is_dir():
         return target
-    archive = scratch / "code" / f"{name}.archive"
-    store.get_file(key, archive)
-    fresh = target.with_name(f"{name}.{os.getpid()}.new")
+    fresh = target.with_name(f"{name}.{order.job}-{order.attempt}.new")
+    archive = fresh.with_suffix(".archive")
+    store.get_file(order.workdir, archive)
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as packed:
         _extract(packed, fresh)
     archive.unlink()
-    os.replace(fresh, target)
+    _take_name(fresh, target)
     return target
+
+
+def _take_name(fresh: Path, target: Path) -> None:
+    try:
+        os.replace(fresh, target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        # Another job of this instance made the same content meanwhile.
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _extract(packed: "tarfile.TarFile", target: Path) -> None:

@@ -31,7 +31,7 @@ pytest.importorskip("flask", reason="the moto server needs moto[server]")
 from tests.e2e.moto_cloud.machines import Machines
 from tests.e2e.moto_cloud.server import moto_cloud
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.served]
 
 RUN_ID = "on-aws"
 STORE_URL = "s3://cloudgavel-e2e/runs/on-aws"

@@ -21,6 +21,7 @@ from tests.fakes.gcp.machines import Machines
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.served
 def test_a_run_on_a_cloud_is_controlled_through_an_interruption_to_a_clean_end(tmp_path):
     code = tmp_path / "code"
     code.mkdir()

@@ -29,7 +29,7 @@ from cloudgavel.store.log import MemoryLog
 from tests.fakes.gcp.machines import Machines
 from tests.unit.gcp.project import a_slice, an_offer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.served]
 
 RUN_ID = "on-gcp"
 OFFERS = [

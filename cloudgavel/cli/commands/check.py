@@ -66,6 +66,7 @@ def check(
         from cloudgavel.objects.open import open_store
 
         lines += check_store(open_store(store_url))
+        lines += _check_across(store_url, [cloud.provider for cloud in clouds])
     document = CheckDocument(now=iso_utc(now_s()), lines=tuple(lines))
     if chosen_output(output, as_json) == "json":
         answer_json(document.to_json())
@@ -163,6 +164,28 @@ def _check_gcp(cloud: "CloudSpec", offers: "Sequence[Offer]") -> "list[CheckLine
         environment=os.environ,
     )
     return check_gcp(GcpClients(), settings=settings, offers=offers, now_s=now_s)
+
+
+def _check_across(store_url: str, clouds: "Sequence[str]") -> "list[CheckLine]":
+    """Look at the ways by which machines of the other cloud than the store's reach it."""
+    from cloudgavel.documents.check import CheckLine, CheckStatus
+    from cloudgavel.providers.aws.clients import AwsClients
+    from cloudgavel.providers.gcp.clients import GcpClients
+    from cloudgavel.providers.store_checks import check_of_store
+
+    try:
+        look = check_of_store(store_url, clouds, os.environ)
+    except UsageError as error:
+        said = CheckLine(
+            provider="store",
+            region=None,
+            subject="store",
+            status=CheckStatus.FAILED,
+            detail=error.message,
+            hint=error.hints[0] if error.hints else None,
+        )
+        return [said]
+    return [] if look is None else look(AwsClients(), GcpClients())
 
 
 def _asked(

@@ -26,7 +26,7 @@ AGENT_URL={agent_url}
 AGENT_SHA256={agent_sha256}
 LIFETIME_S={lifetime_s}
 POWER_OFF_MINUTES={power_off_minutes}
-SCRATCH={scratch}
+SCRATCH="${{CLOUDGAVEL_SCRATCH:-{scratch}}}"
 METADATA="${{AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}}/latest"
 HOME=/root; export HOME
 

@@ -10,6 +10,7 @@ REPEAT_READS_S = 30.0
 """Listings and the like are repeated for so long; what creates or deletes never by itself."""
 POOL_SIZE = 50
 RESOURCE_MANAGER_URL = "https://cloudresourcemanager.googleapis.com"
+IAM_URL = "https://iam.googleapis.com"
 MOST_PERMISSIONS = 100
 """Asked about at once."""
 
@@ -89,22 +90,40 @@ class GcpClients:
 
         The resource manager's own client would be one more package for this one question.
         """
-        from google.api_core import exceptions
-
-        error_of: Any = exceptions.from_http_response
-        session = self._client("compute.projects").transport._session
         base = (self.endpoint or RESOURCE_MANAGER_URL).rstrip("/")
         found: set[str] = set()
         for start in range(0, len(permissions), MOST_PERMISSIONS):
-            answer = session.post(
-                f"{base}/v1/projects/{project}:testIamPermissions",
-                json={"permissions": list(permissions[start : start + MOST_PERMISSIONS])},
-                timeout=CALL_TIMEOUT_S,
-            )
-            if answer.status_code >= 400:
-                raise error_of(answer)
-            found.update(answer.json().get("permissions", ()))
+            asked = {"permissions": list(permissions[start : start + MOST_PERMISSIONS])}
+            answer = self._plain("POST", f"{base}/v1/projects/{project}:testIamPermissions", asked)
+            found.update(answer.get("permissions", ()))
         return frozenset(found)
+
+    def service_account(self, email: str) -> dict[str, Any]:
+        """Return what IAM knows of a service account (``uniqueId``); Google's errors pass."""
+        return self._iam("GET", f"projects/-/serviceAccounts/{email}")
+
+    def account_policy(self, email: str) -> dict[str, Any]:
+        """Return who may do what with a service account (``bindings``); Google's errors pass."""
+        return self._iam("POST", f"projects/-/serviceAccounts/{email}:getIamPolicy")
+
+    def identity_provider(self, name: str) -> dict[str, Any]:
+        """Return a workload identity provider by its full name; Google's errors pass."""
+        return self._iam("GET", name)
+
+    def _iam(self, method: str, name: str) -> dict[str, Any]:
+        base = (self.endpoint or IAM_URL).rstrip("/")
+        return self._plain(method, f"{base}/v1/{name}", {} if method == "POST" else None)
+
+    def _plain(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Send one call for which no client is worth a package."""
+        from google.api_core import exceptions
+
+        session = self._client("compute.projects").transport._session
+        answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)
+        if answer.status_code >= 400:
+            error_of: Any = exceptions.from_http_response
+            raise error_of(answer)
+        return dict(answer.json())
 
     def _client(self, service: str) -> Any:
         with self._lock:

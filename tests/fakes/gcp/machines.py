@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,13 +19,21 @@ from cloudgavel.providers.gcp.mocked.cloud import FakeGcp, Started
 from cloudgavel.providers.gcp.mocked.server import serve_metadata
 
 LOOK_EVERY_S = 0.05
+PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python3")
+"""All that a start-up script looks for: the tests' own, with what jobs need."""
 
 
 class Machines:
-    """Starts what ``cloud`` launches, and kills what it takes; ``kill_all`` at the end."""
+    """Starts what ``cloud`` launches, and kills what it takes; ``kill_all`` at the end.
 
-    def __init__(self, cloud: FakeGcp, directory: Path) -> None:
+    ``environment``: more of what their processes find there (the address of another cloud).
+    """
+
+    def __init__(
+        self, cloud: FakeGcp, directory: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._cloud = cloud
+        self._environment = dict(environment or {})
         self._directory = directory
         self._servers = ExitStack()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -40,12 +49,14 @@ class Machines:
         commands.mkdir(parents=True)
         for name in ("shutdown", "systemd-run", "apt-get"):
             self._command(commands / name, "exit 0")
-        self._command(commands / "python3", f'exec "{sys.executable}" "$@"')
+        for name in PYTHONS:
+            self._command(commands / name, f'exec "{sys.executable}" "$@"')
         host = self._servers.enter_context(serve_metadata(self._cloud, started.name))
         with (home / "console.log").open("wb") as console:
             process = subprocess.Popen(
                 ["bash", "-c", started.start_script],
                 env={
+                    **self._environment,
                     "PATH": f"{commands}:/usr/bin:/bin",
                     "HOME": str(home),
                     "CLOUDGAVEL_SCRATCH": str(home / "scratch"),

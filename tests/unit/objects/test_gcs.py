@@ -277,7 +277,9 @@ def test_tokens_are_sent_and_connections_kept(bucket: Bucket) -> None:
     first = calls._local.connection.sock
     mine.get("key")
     assert calls._local.connection.sock is first
-    assert {request.headers["authorization"] for request in bucket.seen} == {f"Bearer {MACHINE_TOKEN}"}
+    assert {request.headers["authorization"] for request in bucket.seen} == {
+        f"Bearer {MACHINE_TOKEN}"
+    }
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../out", "a//b", "a\\b", "a\n"])

@@ -77,13 +77,19 @@ class FakeIdentity:
         """Return the operation's name and what does it; ``None`` for a path of no use here."""
         if request.path == "/v1/token" and request.method == "POST":
             return "sts.token", lambda: self._exchange(request)
-        asked = re.fullmatch(
-            r"/v1/projects/-/serviceAccounts/([^/:]+):generateAccessToken", request.path
-        )
-        if asked is not None and request.method == "POST":
-            email = unquote(asked[1])
-            return "serviceAccounts.generateAccessToken", lambda: self._generate(email, request)
-        return None
+        name = request.path.removeprefix("/v1/")
+        if request.method == "GET" and "/workloadIdentityPools/" in name:
+            return "workloadIdentityPools.providers.get", lambda: self._provider(name)
+        asked = re.fullmatch(r"projects/-/serviceAccounts/([^/:]+)(?::(\w+))?", unquote(name))
+        if asked is None:
+            return None
+        email, verb = asked[1], asked[2] or "get"
+        do = {
+            "get": lambda: said({"email": email, "uniqueId": account_id(email)}),
+            "getIamPolicy": lambda: self._policy(email),
+            "generateAccessToken": lambda: self._generate(email, request),
+        }
+        return f"serviceAccounts.{verb}", do[verb]
 
     def require_known(self, request: Request) -> None:
         """Refuse a call with a token that was never given out; one without is the controller's."""
@@ -92,6 +98,22 @@ class FakeIdentity:
             raise Refusal(401, "authError", "Invalid Credentials")
         if token:
             self.cloud.calls[f"token {token.partition('-')[0]}"] += 1
+
+    def _provider(self, name: str) -> Answer:
+        account = self.cloud.aws_accounts.get(name)
+        if account is None:
+            raise Refusal(404, "notFound", f"there is no {name}")
+        return said({"name": name, "state": "ACTIVE", "aws": {"accountId": account}})
+
+    def _policy(self, email: str) -> Answer:
+        pools = sorted({each.partition("/providers/")[0] for each in self.cloud.aws_accounts})
+        members = [
+            f"principalSet://iam.googleapis.com/{pool}/attribute.aws_role/cloudgavel-agent"
+            for pool in pools
+            if email in self.cloud.impersonated
+        ]
+        binding = {"role": "roles/iam.workloadIdentityUser", "members": members}
+        return said({"bindings": [binding] if members else []})
 
     def _exchange(self, request: Request) -> Answer:
         asked = dict(parse_qsl(request.body.decode()))
