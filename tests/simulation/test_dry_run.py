@@ -100,7 +100,7 @@ def test_the_mocks_change_no_plan(plan):
 
 def test_a_store_that_a_cloud_cannot_reach_is_told(plan):
     (note,) = [note for note in plan.notes if note.startswith("gcp:")]
-    assert "gs://" in note
+    assert "CLOUDGAVEL_AWS_STORE_ROLE" in note
     assert not [note for note in plan.notes if note.startswith("aws:")]
 
 
