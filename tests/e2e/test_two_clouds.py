@@ -41,8 +41,8 @@ from cloudgavel.store.ledger import imbalance_micro_usd
 from cloudgavel.store.records import RunState
 from tests.e2e.test_crash import _processes_under
 from tests.e2e.test_gcp_run import COUNTER
-from tests.fakes.aws_identity import KEY_ID
 from tests.fakes.gcp.machines import Machines as GoogleMachines
+from tests.fakes.imds import KEY_ID
 
 pytest.importorskip("flask", reason="the moto server needs moto[server]")
 

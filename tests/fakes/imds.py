@@ -12,6 +12,9 @@ from cloudgavel.providers.gcp.mocked.answers import Answer, Request
 from cloudgavel.providers.gcp.mocked.server import serve
 
 _DATA = "/latest/meta-data/"
+KEY_ID = "ASIAMACHINE"
+SECRET = "a-machines-secret"
+"""Of every machine's role."""
 
 
 @dataclass
@@ -23,6 +26,10 @@ class FakeImds:
 
     taken_at_s: Callable[[], float | None] = lambda: None
     recommended: bool = False
+    role: str | None = "cloudgavel-agent"
+    """Of its instance profile; ``None`` = it has none."""
+    region: str = "eu-west-1"
+    instance_id: str = "i-0123456789abcdef0"
     broken: bool = False
     """Every answer is HTTP 503."""
     tokens: list[str] = field(default_factory=list)
@@ -63,7 +70,27 @@ class FakeImds:
             return Answer(body=json.dumps({"action": "terminate", "time": at}).encode())
         if name == "events/recommendations/rebalance" and self.recommended:
             return Answer(body=b'{"noticeTime": "2026-11-29T18:00:00Z"}')
-        return Answer(status=404)
+        told = self._identity(name)
+        return Answer(status=404) if told is None else Answer(body=told.encode())
+
+    def _identity(self, name: str) -> str | None:
+        match name:
+            case "instance-id":
+                return self.instance_id
+            case "placement/region":
+                return self.region
+            case "iam/security-credentials/":
+                return self.role
+        if self.role is None or name != f"iam/security-credentials/{self.role}":
+            return None
+        keys = {
+            "Code": "Success",
+            "AccessKeyId": KEY_ID,
+            "SecretAccessKey": SECRET,
+            "Token": "a-session",
+            "Expiration": "2099-01-01T00:00:00Z",
+        }
+        return json.dumps(keys)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from pathlib import Path
 from cloudgavel.agent.process import end_leftovers
 from cloudgavel.providers.gcp.mocked.server import serve
 from tests.e2e.moto_cloud.server import MotoCloud
-from tests.fakes.aws_identity import FakeIdentityOfMachine
 from tests.fakes.gcp.machines import PYTHONS
+from tests.fakes.imds import FakeImds
 
 AWS_S3_CP = """\
 import sys, boto3
@@ -53,7 +53,7 @@ class Machines:
                 self._command(commands / name, f'exec "{sys.executable}" "$@"')
             (home / "aws.py").write_text(AWS_S3_CP)
             self._command(commands / "aws", f'exec "{sys.executable}" "{home}/aws.py" "$@"')
-            metadata = FakeIdentityOfMachine(instance_id=instance_id, region=region)
+            metadata = FakeImds(instance_id=instance_id, region=region)
             with (home / "console.log").open("wb") as console:
                 process = subprocess.Popen(
                     ["bash", "-c", user_data],

@@ -18,7 +18,7 @@ from cloudgavel.providers.aws.mocked.inside import deep_learning_images
 from cloudgavel.providers.aws.mocked.layer import MotoLayer
 from cloudgavel.providers.aws.mocked.wire import Answer, NoAnswer, read_request
 from cloudgavel.providers.gcp.mocked.identity import claims_of
-from tests.fakes.aws_identity import KEY_ID
+from tests.fakes.imds import KEY_ID
 
 CONTROLLER = "mocked"
 """Key and secret of the controller."""

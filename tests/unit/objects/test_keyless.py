@@ -25,7 +25,7 @@ from cloudgavel.providers.gcp.mocked.answers import Answer
 from cloudgavel.providers.gcp.mocked.cloud import FakeGcp
 from cloudgavel.providers.gcp.mocked.identity import account_id, claims_of
 from cloudgavel.providers.gcp.mocked.server import serve, serve_cloud, serve_metadata
-from tests.fakes.aws_identity import KEY_ID, SECRET, FakeIdentityOfMachine
+from tests.fakes.imds import KEY_ID, SECRET, FakeImds
 from tests.unit.gcp.project import ACCOUNT, a_project, a_request, a_slice, an_offer
 
 ROLE = "arn:aws:iam::123456789012:role/cloudgavel-agent"
@@ -80,7 +80,7 @@ def on_aws(imds=None):
         "123456789012" if f"Credential={KEY_ID}/" in headers["authorization"] else None
     )
     cloud.impersonated.add(ACCOUNT)
-    with serve((imds or FakeIdentityOfMachine()).handle) as metadata, serve_cloud(cloud) as url:
+    with serve((imds or FakeImds()).handle) as metadata, serve_cloud(cloud) as url:
         yield {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata}, cloud, url
 
 
@@ -183,7 +183,7 @@ def test_an_aws_machine_uses_cloud_storage_as_a_service_account(monkeypatch):
     [
         (None, PROVIDER.replace("/1/", "/2/"), ACCOUNT, "there is no provider"),
         (None, PROVIDER, "other@x", "Permission.*denied on other@x"),
-        (FakeIdentityOfMachine(role=None), PROVIDER, ACCOUNT, "answered 404"),
+        (FakeImds(role=None), PROVIDER, ACCOUNT, "answered 404"),
     ],
 )
 def test_what_google_does_not_trust_is_told(imds, provider, account, said, monkeypatch):
