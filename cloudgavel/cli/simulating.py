@@ -48,6 +48,8 @@ class Asked:
     round_s: float | None
     change_over_s: float
     start_s: float
+    failures_per_hour: float
+    save_every_s: float
     measured: str | None
 
     @property
@@ -112,6 +114,7 @@ def _rented(asked: Asked, run: "RunSpec | None") -> "RentedComparison":
         ("--per-instance", bool(asked.per_instance)),
         ("--change-over-s", asked.change_over_s > 0),
         ("--start-s", asked.start_s > 0),
+        ("--failures-per-hour", asked.failures_per_hour > 0),
         ("--measured", asked.measured is not None),
     ):
         if given:
@@ -193,6 +196,8 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
             round_s=360.0 if round_s is None else round_s,
             change_over_s=asked.change_over_s,
             start_s=asked.start_s,
+            failures_per_hour=asked.failures_per_hour,
+            save_every_s=asked.save_every_s,
             measured_share=asked.estimate,
             reports=asked.reports,
         ),
@@ -205,6 +210,7 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
 
 def _policies(given: str | None, usual: tuple[str, ...], world: str) -> tuple[str, ...]:
     """Names that are known and plan for this kind of machines."""
+    from cloudgavel.policies.base import world_of
     from cloudgavel.policies.registry import policies, policy_named
 
     if given is None:
@@ -213,11 +219,9 @@ def _policies(given: str | None, usual: tuple[str, ...], world: str) -> tuple[st
     if not names:
         raise UsageError("--policies names none")
     for name in names:
-        plans_for = getattr(policy_named(name), "plans_for", RENTED)
-        if plans_for != world:
-            fitting = [
-                each.name for each in policies() if getattr(each, "plans_for", RENTED) == world
-            ]
+        plans_for = world_of(policy_named(name))
+        if world not in plans_for:
+            fitting = [each.name for each in policies() if world in world_of(each)]
             raise UsageError(
                 f"`{name}` plans for a {plans_for}, not for a {world}",
                 facts=[(f"for a {world}", ", ".join(fitting))],

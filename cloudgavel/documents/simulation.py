@@ -46,9 +46,9 @@ class SimulationResult:
     """Fixed cluster: starts of jobs that had run before, elsewhere or earlier. Rented: moves from
     one machine to another, interruptions apart."""
     interruptions: int
-    """Jobs' losses of a machine that was taken; 0 on a fixed cluster."""
+    """Rented: jobs' losses of a machine that was taken. Fixed cluster: failures of jobs."""
     lost_steps: int
-    """Steps that had to be done again, for they were not saved; 0 on a fixed cluster."""
+    """Steps that had to be done again, for they were not saved."""
     solves: int
     """Decisions that asked the policy."""
     solve_s: float

@@ -25,6 +25,7 @@ from cloudgavel.policies.base import Policy
 from cloudgavel.policies.problem import BoolArray, FloatArray, IntArray
 from cloudgavel.policies.sharing import PairSharing
 from cloudgavel.simulator.beliefs import Beliefs
+from cloudgavel.simulator.failures import Failures, unsaved_s
 from cloudgavel.simulator.progress_reports import TRUE_REPORTS, ProgressReports
 from cloudgavel.simulator.throughputs import JobKind, ThroughputTable
 from cloudgavel.simulator.workload import Workload
@@ -48,6 +49,11 @@ class ClusterRunSettings:
     """An arrival or a completion begins a new round at once; else only what is free is given on.
     ``None``: if moves cost nothing (with 30 s a move, workload A takes 4.20 h so and 4.07 h else).
     """
+    failures_per_hour: float = 0.0
+    """Of one accelerator in use: its job loses what it has not saved, pays ``change_over_s`` and
+    goes on in place."""
+    save_every_s: float = 1800.0
+    """Running time between saves; what is moved is saved first."""
     exact_rounds: bool = False
     """Rounds of mixed gangs or pairs by the integer program."""
     measured_share: float | None = None
@@ -55,8 +61,8 @@ class ClusterRunSettings:
     know all of them."""
     reports: ProgressReports = TRUE_REPORTS
     """What policies hear of the jobs' progress."""
-    belief_seed: int = 0
-    """Draws what is measured, and the error of every job's reports."""
+    seed: int = 0
+    """Draws failures, what is measured, and the error of every job's reports."""
     keep_leases: bool = False
 
 
@@ -89,6 +95,9 @@ class JobOutcome:
     finish_time_ratio: float | None
     """Life over the life it would have had with 1/n of the cluster; above 1 is worse than alone."""
     moves: int
+    failures: int
+    lost_steps: float
+    """Done again after failures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +179,7 @@ class _Run:
             workload,
             measured_share=settings.measured_share,
             reports=settings.reports,
-            seed=settings.belief_seed,
+            seed=settings.seed,
         )
         self.now_s = workload.jobs[0].arrives_s
         self.started_s = self.now_s
@@ -185,6 +194,11 @@ class _Run:
         self.isolated_steps: FloatArray = np.zeros(0)
         self.ready_s: FloatArray = np.zeros(0)
         self.speed: FloatArray = np.zeros(0)
+        self.failures = Failures(settings.failures_per_hour, settings.seed)
+        self.fails_at: FloatArray = np.zeros(0)
+        """(m,) accelerator-seconds held at which each job fails next."""
+        self.saved_s: FloatArray = np.zeros(0)
+        """(m,) since when nothing was saved but by the clock."""
         self.leases = Leases.none(0)
         self.standing: Standing | None = None
         self.busy_of_pool: FloatArray = np.zeros(pools)
@@ -193,6 +207,8 @@ class _Run:
         self.finished: list[float | None] = [None] * count
         self.first_started: list[float | None] = [None] * count
         self.moves = [0] * count
+        self.failed = [0] * count
+        self.lost_steps = [0.0] * count
         self.ratio: list[float | None] = [None] * count
         self.rounds = self.decisions = self.solves = 0
         self.solve_s = 0.0
@@ -246,6 +262,7 @@ class _Run:
                 idle_rounds = 0
             self._advance(self._next_s())
             self._retire()
+            self._fail()
             self._admit()
             self._expire()
         return self._result()
@@ -269,7 +286,7 @@ class _Run:
         if self.next_arrival < len(self.workload.jobs):
             found = self.workload.jobs[self.next_arrival].arrives_s
         if self.jobs:
-            found = min(found, float(self._finish_s().min()))
+            found = min(found, float(self._finish_s().min()), self._next_failure_s())
             standing = self.standing
             if standing is not None and standing.valid_until_s is not None:
                 found = min(found, standing.valid_until_s)
@@ -289,6 +306,30 @@ class _Run:
         runs = self.speed > 0
         np.divide(self.steps_left, self.speed, out=finish, where=runs)
         return finish + np.maximum(self.ready_s, self.now_s)
+
+    def _next_failure_s(self) -> float:
+        if self.failures.per_hour <= 0:
+            return np.inf
+        held = np.flatnonzero(self.leases.pool >= 0)
+        if not held.size:
+            return np.inf
+        left = (self.fails_at - self.attained)[held] / self.cluster.gang[self.leases.pool[held]]
+        return self.now_s + max(float(left.min()), 0.0)
+
+    def _fail(self) -> None:
+        """Take from jobs that fail now what they have not saved; they go on in place."""
+        if self.failures.per_hour <= 0 or not self.jobs:
+            return
+        fails = (self.leases.pool >= 0) & (self.fails_at <= self.attained + DONE_S)
+        for row in np.flatnonzero(fails).tolist():
+            job = int(self.index[row])
+            lost_s = unsaved_s(self.now_s - self.saved_s[row], self.settings.save_every_s)
+            lost = float(self.speed[row] * lost_s)
+            self.steps_left[row] += lost
+            self.lost_steps[job] += lost
+            self.failed[job] += 1
+            self.ready_s[row] = self.saved_s[row] = self.now_s + self.settings.change_over_s
+            self.fails_at[row] = self.failures.next(job, float(self.attained[row]))
 
     def _advance(self, to_s: float) -> None:
         """Let time pass: progress, credits, accelerator-seconds."""
@@ -317,6 +358,7 @@ class _Run:
             job = int(self.index[row])
             self.finished[job] = self.now_s
             self.steps_left[row] = 0.0
+            self.failures.forget(job)
             spec = self.workload.jobs[job]
             self.ratio[job] = float(self.isolated_steps[row]) / spec.total_steps
         if self.settings.keep_leases:
@@ -339,6 +381,8 @@ class _Run:
         self.attained = self.attained[rows]
         self.isolated_steps = self.isolated_steps[rows]
         self.ready_s = self.ready_s[rows]
+        self.fails_at = self.fails_at[rows]
+        self.saved_s = self.saved_s[rows]
         partner = self.leases.partner[rows]
         left_alone = (partner >= 0) & ~kept[partner]
         partner = np.where(partner >= 0, new_row[partner], -1)
@@ -348,6 +392,7 @@ class _Run:
             accelerators=tuple(self.leases.accelerators[row] for row in rows.tolist()),
             is_extra=self.leases.is_extra[rows],
         )
+        self.saved_s[left_alone] = np.maximum(self.saved_s[left_alone], self.now_s)
         if left_alone.any() and self.settings.keep_leases:
             for row in np.flatnonzero(left_alone).tolist():
                 self.open[row] = self._opened(row, -1)
@@ -387,6 +432,8 @@ class _Run:
         self.attained = np.concatenate([self.attained, np.zeros(count)])
         self.isolated_steps = np.concatenate([self.isolated_steps, np.zeros(count)])
         self.ready_s = np.concatenate([self.ready_s, np.full(count, self.now_s)])
+        self.fails_at = np.concatenate([self.fails_at, self.failures.first(at)])
+        self.saved_s = np.concatenate([self.saved_s, np.full(count, self.now_s)])
         waiting = Leases.none(count)
         self.leases = Leases(
             pool=np.concatenate([self.leases.pool, waiting.pool]),
@@ -487,6 +534,7 @@ class _Run:
             elif not stays:
                 self.moves[job] += 1
                 self.ready_s[row] = self.now_s + self.settings.change_over_s
+            self.saved_s[row] = max(self.ready_s[row], self.now_s)
             if self.settings.keep_leases:
                 self.open[row] = self._opened(row, int(new.partner[row]))
         self._set_speed()
@@ -567,6 +615,8 @@ class _Run:
                     normalised_throughput=normalised,
                     finish_time_ratio=self.ratio[at],
                     moves=self.moves[at],
+                    failures=self.failed[at],
+                    lost_steps=self.lost_steps[at],
                 )
             )
         accelerator_s = np.bincount(

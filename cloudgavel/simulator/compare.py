@@ -88,17 +88,18 @@ class Comparison:
 
     @property
     def draws(self) -> bool:
-        """Whether a seed makes a difference: to the jobs, or to what policies know of them."""
+        """Whether a seed makes a difference: to jobs, failures, or what policies know."""
         told = self.settings.reports
         return (
             self.workload is None
             or self.settings.measured_share is not None
             or told.error_share > 0
+            or self.settings.failures_per_hour > 0
         )
 
     def settings_for(self, seed: int | None) -> ClusterRunSettings:
-        """The settings with what policies know drawn by the seed."""
-        return replace(self.settings, belief_seed=0 if seed is None else seed)
+        """The settings with failures, and what policies know, drawn by the seed."""
+        return replace(self.settings, seed=0 if seed is None else seed)
 
     def pairs(self) -> list[tuple[str, int | None]]:
         """Every policy with every seed, seeds outermost."""
@@ -161,10 +162,21 @@ class Comparison:
             summaries=(),
             differences=(),
             notes=(
+                *failure_notes(self.settings),
                 *(() if self.workload is None else self.workload.notes),
                 *belief_notes(self.settings.measured_share, self.settings.reports),
             ),
         )
+
+
+def failure_notes(settings: ClusterRunSettings) -> tuple[str, ...]:
+    """How often jobs fail, in words."""
+    if not settings.failures_per_hour:
+        return ()
+    return (
+        f"{settings.failures_per_hour:g} failures an hour of each accelerator in use, saves every "
+        f"{settings.save_every_s:g} s",
+    )
 
 
 def belief_notes(measured_share: float | None, reports: ProgressReports) -> tuple[str, ...]:

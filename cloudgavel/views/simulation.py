@@ -19,14 +19,13 @@ METRIC_NAMES = {
 
 def simulation_text(document: SimulationDocument, *, width: int) -> str:
     """Draw the document."""
-    rented = document.market is not None
     lines = [_heading(document)]
     if document.measured_jobs is not None:
         first, last = document.measured_jobs
         lines.append(f"Job times are over jobs {first} to {last}.")
     lines.append("")
     rows = [_row(document, summary) for summary in document.summaries]
-    lines += table(_columns(rented), rows, width=width)
+    lines += table(_columns(document), rows, width=width)
     if document.differences:
         seeds = max(summary.seeds for summary in document.summaries)
         lines += ["", f"Against {document.summaries[0].policy}, pair by pair:"]
@@ -57,8 +56,14 @@ def _heading(document: SimulationDocument) -> str:
     return f"{document.workload} on {place}, rounds of {span(document.round_s)}{moves}"
 
 
-def _columns(rented: bool) -> list[Column]:
-    taken = [Column(head="TAKEN", right=True, drop=3), Column(head="LOST", right=True, drop=5)]
+def _tells_losses(document: SimulationDocument) -> bool:
+    rented = document.market is not None
+    return rented or any(result.interruptions for result in document.results)
+
+
+def _columns(document: SimulationDocument) -> list[Column]:
+    head = "FAILED" if document.market is None else "TAKEN"
+    taken = [Column(head=head, right=True, drop=3), Column(head="LOST", right=True, drop=5)]
     return [
         Column(head="POLICY"),
         Column(head="JOBS", right=True, drop=4),
@@ -67,7 +72,7 @@ def _columns(rented: bool) -> list[Column]:
         Column(head="MAKESPAN", right=True),
         Column(head="COST", right=True),
         Column(head="LATE", right=True),
-        *(taken if rented else []),
+        *(taken if _tells_losses(document) else []),
         Column(head="IN USE", right=True, drop=2),
         Column(head="MOVES", right=True, drop=6),
         Column(head="SOLVING", right=True, drop=7),
@@ -88,7 +93,7 @@ def _row(document: SimulationDocument, summary: PolicySummary) -> list[str]:
         f"{_sum(own, 'deadline_misses')}/{_sum(own, 'deadlines')}"
         if _sum(own, "deadlines")
         else "-",
-        *(taken if document.market is not None else []),
+        *(taken if _tells_losses(document) else []),
         share(summary.utilization.mean),
         str(_sum(own, "moves")),
         f"{sum(result.solve_s for result in own):.2f}s",

@@ -38,7 +38,7 @@ class World(NamedTuple):
     table: ThroughputTable
     types: tuple[AcceleratorType, ...]
     known: ClusterRunSettings
-    """What policies know: throughputs in part, progress late or wrong."""
+    """Failures, and what policies know: throughputs in part, progress late or wrong."""
 
 
 @st.composite
@@ -85,6 +85,8 @@ def worlds(draw: st.DrawFn) -> World:
             )
         )
     known = ClusterRunSettings(
+        failures_per_hour=draw(st.sampled_from([0.0, 0.0, 4.0])),
+        save_every_s=draw(st.sampled_from([60.0, 1800.0])),
         measured_share=draw(st.sampled_from([None, None, 0.0, 0.3])),
         reports=ProgressReports(
             error_share=draw(st.sampled_from([0.0, 0.0, 0.7])),

@@ -108,6 +108,19 @@ class _Simulate(click.Command):
     default=0.0,
     help="On a cluster: a job's very first start.",
 )
+@click.option(
+    "--failures-per-hour",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="On a cluster: of one accelerator in use; what is not saved is lost.",
+)
+@click.option(
+    "--save-every-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    help="On a cluster: running time between saves.",
+)
 @click.option("--measured", help="On a cluster: job times over these jobs only, like 400-499.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes at a time.")
 @click.option("--parallel", type=click.Choice(["local", "ray"]), default="local")

@@ -56,7 +56,7 @@ def test_what_was_not_measured_is_estimated_until_it_ran() -> None:
     assert (guesses[0].rate > 0).tolist() == (_true_rate(guesses[0]) > 0).tolist()
     assert all(each.finished_s is not None for each in guessed.outcomes)
     assert run(measured_share=0.0)[0].outcomes == guessed.outcomes
-    others = {tuple(run(measured_share=0.0, belief_seed=n)[1][0].rate.ravel()) for n in range(5)}
+    others = {tuple(run(measured_share=0.0, seed=n)[1][0].rate.ravel()) for n in range(5)}
     assert len(others) > 1
 
 
