@@ -2,13 +2,17 @@
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
+from cloudgavel.documents.frontier import FrontierDocument
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.spec import RunSpec
 
 if TYPE_CHECKING:
     from cloudgavel.simulator.dry_run import DryRun
+
+Document = TypeVar("Document", PlanDocument, FrontierDocument)
 
 
 def with_policy(run: RunSpec, policy: str | None) -> RunSpec:
@@ -62,11 +66,32 @@ def make_plan(
             workers=os.cpu_count() or 1,
         )
 
+    return _with_mocked_clouds(chosen, start_at_s, planned)
+
+
+def make_frontier(run: RunSpec, budget_usd: float | None) -> FrontierDocument:
+    """Trade cost against makespan; the largest budget is the flag's, if given."""
+    from cloudgavel.runtime.real_clock import now_s
+    from cloudgavel.simulator.frontier import cost_makespan_frontier
+
+    start_at_s = now_s()
+
+    def found(dry: "DryRun | None") -> FrontierDocument:
+        return cost_makespan_frontier(run, budget_usd=budget_usd, now_s=start_at_s, dry=dry)
+
+    return _with_mocked_clouds(run, start_at_s, found)
+
+
+def _with_mocked_clouds(
+    run: RunSpec, start_at_s: float, made: "Callable[[DryRun | None], Document]"
+) -> "Document":
+    """Make a document; that of a run on clouds with mocked ones at hand."""
     if not run.clouds:
-        return planned(None)
+        return made(None)
+    from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.simulator.dry_run import mocked_clouds
 
     with mocked_clouds(
-        chosen, catalog=catalog, environment=os.environ, start_at_s=start_at_s
+        run, catalog=bundled_catalog(), environment=os.environ, start_at_s=start_at_s
     ) as dry:
-        return planned(dry)
+        return made(dry)

@@ -65,6 +65,8 @@ class LevelSearch:
     problem: AllocationProblem
     terms: PairTerms
     due: DueTimes
+    purpose: Purpose = Purpose.PLAN
+    """``BOUND`` with the terms of a bound: no schedule has a lower level."""
 
     @property
     def tolerance_share(self) -> float:
@@ -77,7 +79,7 @@ class LevelSearch:
         model = build_planning_model(
             with_due_times(self.problem, self.terms, self.due(level)),
             self.terms,
-            Purpose.PLAN,
+            self.purpose,
             fill_intervals=False,
         )
         lp = ColumnGeneration(model)

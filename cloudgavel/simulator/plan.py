@@ -88,19 +88,19 @@ def plan_run(
     from cloudgavel.policies.registry import policy_named, policy_of_run
 
     chosen = policy if policy is not None else policy_of_run(run)
-    rentable = tuple(offers) if offers is not None else _bundled(run)
+    rentable = tuple(offers) if offers is not None else bundled_offers(run)
     decide = decide_of(chosen)
     quotas: tuple[Quota, ...] = ()
     if dry is not None:
         rentable = dry.sold(rentable)
         quotas = dry.quotas()
-        decide = _remembering(decide)
+        decide = remembering(decide)
 
     # What is enough is asked of a policy that saves: one that spends would want all there is.
     frugal = decide
     if isinstance(chosen, SpendsBudget):
         frugal = decide_of(policy_named(FRUGAL_POLICY))
-        frugal = frugal if dry is None else _remembering(frugal)
+        frugal = frugal if dry is None else remembering(frugal)
 
     def simulate(
         limit_usd: float | None,
@@ -126,7 +126,7 @@ def plan_run(
     def with_least(limit_usd: float) -> VirtualRun:
         return simulate(limit_usd, best_effort, by=frugal)
 
-    smallest = _smallest_sufficient_usd(free, with_least) if kept else None
+    smallest = smallest_sufficient_usd(free, with_least) if kept else None
     feasible = kept and (budget_usd is None or (smallest is not None and budget_usd >= smallest))
     shown, limit_usd, best = free, None, best_effort
     if frugal is not decide:
@@ -182,7 +182,7 @@ def plan_run(
     return document if found is None else _with_range(document, found)
 
 
-def _remembering(decide: Decide) -> Decide:
+def remembering(decide: Decide) -> Decide:
     """Answer a state that was asked about before with the same plan: it is the same anyway."""
     known: dict[tuple[str, float, int], RoundPlan] = {}
 
@@ -237,26 +237,28 @@ def keeps_every_promise(done: VirtualRun) -> bool:
     return True
 
 
-def _bundled(run: RunSpec) -> tuple[Offer, ...]:
+def bundled_offers(run: RunSpec) -> tuple[Offer, ...]:
+    """Offers of the bundled catalogue that the run may rent."""
     from cloudgavel.pricing.bundled import bundled_catalog
 
     return rehearsal_offers(run, bundled_catalog())
 
 
-def _smallest_sufficient_usd(
+def smallest_sufficient_usd(
     free: VirtualRun, simulate: Callable[[float], VirtualRun]
 ) -> float | None:
     """Smallest budget on the ladder with which the run keeps everything; ``None`` = none of it."""
-    budget = _up_to_cent(free.peak_exposure_usd * (1 + FIRST_STEP_SHARE))
+    budget = up_to_cent(free.peak_exposure_usd * (1 + FIRST_STEP_SHARE))
     for _ in range(LADDER_STEPS):
         limited = simulate(budget)
         if keeps_every_promise(limited) and limited.state.spent_usd <= budget:
             return budget
-        budget = _up_to_cent(budget * (1 + LADDER_SHARE))
+        budget = up_to_cent(budget * (1 + LADDER_SHARE))
     return None
 
 
-def _up_to_cent(amount_usd: float) -> float:
+def up_to_cent(amount_usd: float) -> float:
+    """Round a budget up to whole cents."""
     return math.ceil(round(amount_usd * 100, 6)) / 100
 
 
@@ -265,7 +267,7 @@ def _worst_case_usd(free: VirtualRun) -> float | None:
     promised = {name for name, job in free.state.jobs.items() if _has_deadline(job)}
     first = free.plans[0].forecasts if free.plans else ()
     covered = {forecast.job for forecast in first if forecast.promise == "covered"}
-    return _up_to_cent(free.peak_reserve_usd) if promised <= covered else None
+    return up_to_cent(free.peak_reserve_usd) if promised <= covered else None
 
 
 def _has_deadline(job: JobRecord) -> bool:

@@ -1,5 +1,6 @@
 """Documents with every kind of line in them, for what commands print."""
 
+from cloudgavel.documents.frontier import FrontierDocument, FrontierPoint
 from cloudgavel.documents.plan import (
     FleetLine,
     PlanCost,
@@ -205,3 +206,34 @@ def a_status() -> StatusDocument:
         ),
         relaxed=(LATE,),
     )  # fmt: skip
+
+
+def a_frontier() -> FrontierDocument:
+    return FrontierDocument(
+        name="night-batch",
+        policy="makespan",
+        rehearsal=False,
+        prices_as_of="2026-11-01",
+        created_at="2026-11-29T20:00:00Z",
+        job_count=3,
+        feasible=True,
+        budget_usd=None,
+        smallest_sufficient_budget_usd=1041.0,
+        cost_lower_bound_usd=871.23,
+        points=tuple(
+            FrontierPoint(
+                budget_usd=budget,
+                cost_usd=cost,
+                makespan_s=hours * 3600,
+                makespan_lower_bound_s=bound,
+                deadlines_met=2,
+                deadlines=2,
+            )
+            for budget, cost, hours, bound in (
+                (1041.0, 1012.4, 26.5, 17.25 * 3600),
+                (1502.77, 1398.05, 18.1, 12.0 * 3600),
+                (2980.0, 2811.9, 9.75, None),
+            )
+        ),
+        runs=8,
+    )

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from cloudgavel.documents.encode import as_json
+from cloudgavel.views.frontier import frontier_text
 from cloudgavel.views.plan import plan_text
 from cloudgavel.views.run import run_text
 from cloudgavel.views.status import status_text
-from tests.golden.documents import a_plan, a_run, a_status
+from tests.golden.documents import a_frontier, a_plan, a_run, a_status
 
 HERE = Path(__file__).parent
 
@@ -23,6 +24,9 @@ TEXTS = {
     ),
     "plan-infeasible": lambda width: plan_text(
         a_plan(feasible=False), width=width, next_steps=True, file="jobs.yaml"
+    ),
+    "frontier": lambda width: frontier_text(
+        a_frontier(), width=width, next_steps=True, file="jobs.yaml"
     ),
     "run": lambda width: run_text(a_run(), width=width),
     "status": lambda width: status_text(a_status(), width=width),
@@ -43,7 +47,7 @@ def test_text(view, width):
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])
-@pytest.mark.parametrize("view", ["plan", "run", "status"])
+@pytest.mark.parametrize("view", ["plan", "frontier", "run", "status"])
 def test_tables_stay_within_the_width(view, width):
     lines = TEXTS[view](width).splitlines()
     table = [line for line in lines if line.startswith("  ")]
@@ -52,7 +56,12 @@ def test_tables_stay_within_the_width(view, width):
 
 @pytest.mark.parametrize(
     ("name", "document"),
-    [("plan", a_plan(feasible=False)), ("run", a_run()), ("status", a_status())],
+    [
+        ("plan", a_plan(feasible=False)),
+        ("frontier", a_frontier()),
+        ("run", a_run()),
+        ("status", a_status()),
+    ],
 )
 def test_json(name, document):
     matches(f"{name}.json", json.dumps(as_json(document), indent=2, ensure_ascii=False))

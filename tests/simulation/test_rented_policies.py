@@ -1,13 +1,16 @@
 """Policies beyond least cost, through the loop that runs them: objective, promises, money."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
+from cloudgavel.documents.frontier import FrontierPoint
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.errors import UsageError
 from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
 from cloudgavel.policies.registry import policy_named, policy_of_run
+from cloudgavel.simulator.frontier import cost_makespan_frontier, non_dominated
 from cloudgavel.simulator.plan import plan_run
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
@@ -78,6 +81,55 @@ def test_no_promise_is_spent_on_the_objective(name: str, cheap: PlanDocument) ->
     poor = plan(name, 0.9 * smallest, *jobs())
     assert not poor.feasible and poor.relaxed
     assert poor.cost.expected_usd <= 0.9 * smallest
+
+
+def test_the_frontier_falls_and_every_point_can_be_had() -> None:
+    # Nobody fast, the long one fast, both fast.
+    both = [slow_or_fast(f"j{hours}", hours, deadline_s=12 * 3600.0) for hours in (4, 6)]
+    run = a_run(*both, round_s=1800.0)
+    found = cost_makespan_frontier(run, now_s=START_S, offers=OFFERS)
+    points = found.points
+    assert found.feasible and len(points) >= 3
+    assert points[0].budget_usd == found.smallest_sufficient_budget_usd
+    for cheaper, earlier in itertools.pairwise(points):
+        assert cheaper.budget_usd < earlier.budget_usd
+        assert cheaper.cost_usd < earlier.cost_usd
+        assert cheaper.makespan_s > earlier.makespan_s
+    for point in points:
+        assert point.cost_usd <= point.budget_usd
+        assert point.deadlines_met == point.deadlines == 2
+        assert point.makespan_lower_bound_s is not None
+        assert point.makespan_lower_bound_s <= point.makespan_s
+    bounds = [point.makespan_lower_bound_s or 0.0 for point in points]
+    assert bounds == sorted(bounds, reverse=True)
+    for point in (points[1], points[-1]):
+        asked = plan("makespan", point.budget_usd, *both)
+        assert asked.feasible and asked.makespan_s == point.makespan_s
+        assert asked.cost.expected_usd == pytest.approx(point.cost_usd)
+    few = cost_makespan_frontier(run, budget_usd=1.0, now_s=START_S, offers=OFFERS)
+    assert few.points == () and few.smallest_sufficient_budget_usd is not None
+
+
+def test_without_a_way_to_keep_all_the_frontier_keeps_what_it_can() -> None:
+    run = a_run(slow_or_fast("late", 6.0, deadline_s=1800.0), round_s=1800.0)
+    found = cost_makespan_frontier(run, now_s=START_S, offers=OFFERS)
+    assert not found.feasible and found.smallest_sufficient_budget_usd is None
+    assert found.points and {point.deadlines_met for point in found.points} == {0}
+
+
+def test_dominated_points_are_left_out() -> None:
+    def at(budget: float, cost: float, hours: float) -> FrontierPoint:
+        return FrontierPoint(
+            budget_usd=budget,
+            cost_usd=cost,
+            makespan_s=hours,
+            makespan_lower_bound_s=None,
+            deadlines_met=0,
+            deadlines=0,
+        )
+
+    one, two, late, dear, best = at(1, 1, 9), at(2, 2, 8), at(3, 2, 8.5), at(4, 5, 6), at(5, 4, 5)
+    assert non_dominated([best, dear, late, two, one]) == [one, two, best]
 
 
 def test_what_divides_a_cluster_is_refused_for_a_run() -> None:

@@ -1,8 +1,13 @@
 """``cloudgavel plan``: the whole run in virtual time; rents nothing."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cloudgavel.cli.options import BUDGET, FILE, POLICY, budget_usd, chosen_output, output_options
+
+if TYPE_CHECKING:
+    from cloudgavel.jobs.spec import RunSpec
 
 MARKETS_ON_CLOUDS = 10
 """About two seconds of work each for half a dozen jobs."""
@@ -22,6 +27,9 @@ MARKETS_ON_CLOUDS = 10
     metavar="N",
     help="Simulated markets behind the cost range.  [default: 10 on clouds, 0 in a rehearsal]",
 )
+@click.option(
+    "--frontier", is_flag=True, help="What an earlier end costs: one plan per budget, none beaten."
+)
 @output_options("text", "json")
 @click.option("--exit-code", is_flag=True, help="Exit 3 when there is something to run.")
 def plan(
@@ -34,6 +42,7 @@ def plan(
     exit_code: bool,
     show_calls: bool = False,
     markets: int | None = None,
+    frontier: bool = False,
 ) -> int:
     """Make the whole run in virtual time and say what it costs.
 
@@ -57,13 +66,16 @@ def plan(
     require_plannable(run)
     for sentence in notes_of(run):
         note(f"note: {sentence}")
+    in_json = chosen_output(output, as_json) == "json"
+    if frontier:
+        return _frontier(run, file, budget, policy, as_json=in_json)
     if markets is None:
         markets = MARKETS_ON_CLOUDS if run.clouds else 0
     document = make_plan(
         run, budget_usd(budget), policy=policy, best_effort=best_effort,
         show_calls=show_calls, markets=markets,
     )  # fmt: skip
-    if chosen_output(output, as_json) == "json":
+    if in_json:
         answer_json(document_json(document))
     else:
         talk = sys.stdout.isatty()
@@ -71,3 +83,29 @@ def plan(
     if not document.feasible and not best_effort:
         return ExitCode.INFEASIBLE
     return ExitCode.CHANGES_PENDING if exit_code else ExitCode.DONE
+
+
+def _frontier(
+    run: "RunSpec", file: str, budget: str | None, policy: str | None, *, as_json: bool
+) -> int:
+    """Answer with the frontier of cost and makespan."""
+    import sys
+
+    from cloudgavel.cli.planning import make_frontier
+    from cloudgavel.cli.streams import answer, answer_json, text_width
+    from cloudgavel.documents.encode import as_json as document_json
+    from cloudgavel.errors import ExitCode, UsageError
+    from cloudgavel.views.frontier import frontier_text
+
+    if policy is not None:
+        raise UsageError(
+            "the frontier is between cost and makespan; it takes no policy",
+            hints=["leave out `--policy`, or `--frontier`"],
+        )
+    document = make_frontier(run, budget_usd(budget))
+    if as_json:
+        answer_json(document_json(document))
+    else:
+        talk = sys.stdout.isatty()
+        answer(frontier_text(document, width=text_width(), next_steps=talk, file=file))
+    return ExitCode.DONE if document.feasible and document.points else ExitCode.INFEASIBLE
