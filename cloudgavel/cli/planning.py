@@ -42,7 +42,7 @@ def make_plan(
     ones for the cost range.
     """
     from cloudgavel.cli.streams import note
-    from cloudgavel.runtime.assemble import rehearsal_offers
+    from cloudgavel.runtime.assemble import disk_sizes, rehearsal_offers
     from cloudgavel.runtime.price_cache import known_catalog
     from cloudgavel.runtime.real_clock import now_s
     from cloudgavel.simulator.plan import plan_run
@@ -51,7 +51,7 @@ def make_plan(
     budget = budget_usd if budget_usd is not None else run.budget_usd
     start_at_s = now_s()
     catalog = known_catalog(os.environ, note=note)
-    offers = rehearsal_offers(chosen, catalog)
+    offers = rehearsal_offers(chosen, catalog, gib_by_provider=disk_sizes(os.environ))
 
     def planned(dry: "DryRun | None") -> PlanDocument:
         return plan_run(

@@ -36,6 +36,8 @@ class PlanCost:
     p05_usd: float | None = None
     """Cost that five in a hundred simulated markets stay below; ``None`` = none was simulated."""
     p95_usd: float | None = None
+    disk_usd: float = 0.0
+    """Of the expected cost: boot disks, estimated; 0 = not counted in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

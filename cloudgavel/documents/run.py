@@ -41,6 +41,8 @@ class RunInstance:
     ended_at: str | None
     end_reason: str | None
     cost_usd: float
+    disk_usd: float = 0.0
+    """Of the cost: the boot disk, estimated."""
     waived_usd: float = 0.0
     """Not charged, because the cloud took it in its first hour (AWS spot)."""
     estimated: bool

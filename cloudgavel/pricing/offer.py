@@ -40,6 +40,8 @@ class Offer:
     interruption_rate_per_hour: float | None
     observed_at_s: float | None
     source: str
+    disk_usd_per_hour: float = 0.0
+    """Part of the price: the boot disk, estimated (``pricing.disks``); 0 = not counted in."""
     flags: tuple[str, ...] = ()
     """What the source says about the row: ``suspect``, ``derived``, ``local_zone``, ``historic``
     (see ``pricing/data/SOURCES.md``)."""

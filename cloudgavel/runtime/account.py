@@ -5,6 +5,7 @@ from cloudgavel.documents.plan import Relaxed
 from cloudgavel.documents.run import RunDocument, RunInstance, RunJob
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.runtime.cluster_state import deadline_at_s
+from cloudgavel.store.ledger import disk_micro_usd
 from cloudgavel.store.records import InstanceRecord, JobRecord, RunState
 from cloudgavel.units import usd
 
@@ -101,6 +102,7 @@ def _instance(record: InstanceRecord) -> RunInstance:
         ended_at=None if record.ended_at_s is None else iso_utc(record.ended_at_s),
         end_reason=None if record.end_reason is None else str(record.end_reason),
         cost_usd=usd(record.accrued_micro_usd),
+        disk_usd=usd(disk_micro_usd(record, record.accrued_until_s)),
         waived_usd=usd(record.waived_micro_usd),
         estimated=record.estimated,
     )

@@ -1,6 +1,6 @@
 """From a run as it was asked for to a loop with a world around it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from cloudgavel.documents.plan import PlanPrices
@@ -10,17 +10,21 @@ from cloudgavel.mechanism.state import ClusterState
 from cloudgavel.policies.base import Policy
 from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.pricing.catalog import Catalog
+from cloudgavel.pricing.disks import DEFAULT_GIB, with_disk
 from cloudgavel.pricing.market import ExpectedMarket, Outages, PriceWalk, SeededMarket
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.units import HOUR_S
 
 
-def rehearsal_offers(run: RunSpec, catalog: Catalog) -> tuple[Offer, ...]:
+def rehearsal_offers(
+    run: RunSpec, catalog: Catalog, *, gib_by_provider: Mapping[str, float] | None = None
+) -> tuple[Offer, ...]:
     """Return the offers that a rehearsal of ``run`` may rent.
 
     Priced, of the clouds and regions asked for, and with an accelerator that some job accepts.
-    ``UsageError`` when none is left, with what the catalogue does have.
+    ``gib_by_provider``: boot disks of these sizes are counted in. ``UsageError`` when none is
+    left, with what the catalogue does have.
     """
     wanted = {request.accelerator for job in run.jobs for request in job.accelerators}
     clouds = run.clouds or run.rehearsal.clouds
@@ -45,7 +49,21 @@ def rehearsal_offers(run: RunSpec, catalog: Catalog) -> tuple[Offer, ...]:
             ],
             hints=["see what there is: cloudgavel prices"],
         )
+    if gib_by_provider is not None:
+        priced = [
+            with_disk(offer, gib_by_provider.get(offer.provider, DEFAULT_GIB)) for offer in priced
+        ]
     return tuple(sorted(priced, key=lambda offer: offer.offer_id))
+
+
+def disk_sizes(environment: Mapping[str, str]) -> Mapping[str, float]:
+    """Return the size of boot disks in GiB by cloud, as its machines are rented."""
+    sizes = {}
+    for provider in ("aws", "gcp"):
+        text = environment.get(f"CLOUDGAVEL_{provider.upper()}_DISK_GIB", "").strip()
+        # A size that is none is refused where the cloud's settings are made.
+        sizes[provider] = float(text) if text.isdecimal() else float(DEFAULT_GIB)
+    return sizes
 
 
 def rehearsal_market(run: RunSpec, start_at_s: float) -> SeededMarket:

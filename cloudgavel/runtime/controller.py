@@ -23,7 +23,8 @@ from cloudgavel.jobs.spec import RunSpec
 from cloudgavel.objects.open import open_store
 from cloudgavel.pricing.bundled import bundled_catalog
 from cloudgavel.pricing.catalog import Catalog
-from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
+from cloudgavel.providers.with_disks import WithDisks
+from cloudgavel.runtime.assemble import bind_policy, disk_sizes, rehearsal_market, rehearsal_offers
 from cloudgavel.runtime.begin import controller_is_alive
 from cloudgavel.runtime.cloud_world import POOL_SIZE
 from cloudgavel.runtime.directory import RunDirectory
@@ -114,7 +115,7 @@ def _control(
             loop = _rented(database, run, store_url, catalog, clock, given, clients, pool)
             return _drive(database, loop, store_url, clock, None)
     world, loop = _rehearsed(
-        directory, database, state, run, store_url, catalog, clock, environment
+        directory, database, state, run, store_url, catalog, clock, environment, given
     )
     return _drive(database, loop, store_url, clock, world)
 
@@ -145,7 +146,9 @@ def _rented(
     return Loop(
         Surroundings(
             log=database,
-            provider=world.provider,
+            provider=WithDisks(
+                world.provider, known=catalog.offers, gib_by_provider=disk_sizes(environment)
+            ),
             channel=world.channel,
             decide=bind_policy(policy_of_run(run)),
             settings=LoopSettings(secrets=world.secrets),
@@ -163,6 +166,7 @@ def _rehearsed(
     catalog: Catalog,
     clock: RealClock,
     environment: Mapping[str, str] | None,
+    given: Mapping[str, str],
 ) -> "tuple[RehearsalWorld, Loop]":
     """Return the world of a rehearsal, in virtual time, and its loop."""
     from cloudgavel.policies.registry import policy_of_run
@@ -172,7 +176,7 @@ def _rehearsed(
         directory.rehearsal_path,
         run_id=state.run_id,
         store_url=store_url,
-        offers=rehearsal_offers(run, catalog),
+        offers=rehearsal_offers(run, catalog, gib_by_provider=disk_sizes(given)),
         market=rehearsal_market(run, state.created_at_s),
         start_at_s=state.created_at_s,
         agent_command=(sys.executable, "-m", "cloudgavel.agent"),

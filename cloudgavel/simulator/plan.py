@@ -47,6 +47,7 @@ from cloudgavel.simulator.dry_run import DryRun
 from cloudgavel.simulator.market_range import MarketRange, market_range
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.events import LaunchFailed
+from cloudgavel.store.ledger import disk_micro_usd
 from cloudgavel.store.records import JobRecord, RunState
 from cloudgavel.units import HOUR_S, usd
 
@@ -313,6 +314,12 @@ def _document(
             expected_usd=state.spent_usd,
             lower_bound_usd=lower_bound_usd,
             on_demand_only_usd=on_demand_only_usd,
+            disk_usd=usd(
+                sum(
+                    disk_micro_usd(record, record.accrued_until_s)
+                    for record in state.instances.values()
+                )
+            ),
         ),
         makespan_s=None if None in finishes else makespan,
         rounds=state.decisions,

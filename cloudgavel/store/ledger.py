@@ -46,9 +46,10 @@ def accrue(state: RunState, instance_id: str, until_s: float) -> AccruedLine | N
 
 
 def waive(state: RunState, end: InstanceEnded) -> AccruedLine | None:
-    """Return the line that takes back all that was written, if the cloud does not charge it.
+    """Return the line that takes back what was written, if the cloud does not charge it.
 
-    Called when the ledger has reached the end. ``None`` = it is charged, or cost nothing.
+    The disk is charged all the same. Called when the ledger has reached the end. ``None`` = the
+    machine is charged, or cost nothing.
     """
     record = state.instances[end.instance_id]
     lived_s = end.ended_at_s - record.launched_at_s
@@ -57,16 +58,29 @@ def waive(state: RunState, end: InstanceEnded) -> AccruedLine | None:
         and not end.estimated
         and is_waived(record.offer.provider, record.offer.capacity_type, lived_s)
     )
-    if not waived or record.accrued_micro_usd == 0:
+    micro = record.accrued_micro_usd - disk_micro_usd(record, end.ended_at_s)
+    if not waived or micro <= 0:
         return None
+    # Everybody who bore the cost gets the same share of it back.
+    bore = {**record.by_job_micro_usd, "": record.unattributed_micro_usd}
+    back = split(-micro, bore)
+    unattributed = back.pop("", -micro)
     return AccruedLine(
         instance_id=end.instance_id,
         until_s=record.accrued_until_s,
-        micro_usd=-record.accrued_micro_usd,
-        by_job=MappingProxyType({k: -micro for k, micro in record.by_job_micro_usd.items()}),
-        unattributed_micro_usd=-record.unattributed_micro_usd,
+        micro_usd=-micro,
+        by_job=MappingProxyType(back),
+        unattributed_micro_usd=unattributed,
         waived=True,
     )
+
+
+def disk_micro_usd(record: InstanceRecord, until_s: float) -> int:
+    """What of the instance's bill up to ``until_s`` is its disk (an estimate)."""
+    disk = record.offer.disk_usd_per_hour
+    changes = [PriceChange(at_s=record.launched_at_s, usd_per_hour=disk)]
+    until_s = max(until_s, record.launched_at_s)
+    return final_bill(changes, record.launched_at_s, ended_at_s=until_s).cost_micro_usd
 
 
 def split(micro_usd: int, weights: Mapping[str, int]) -> dict[str, int]:

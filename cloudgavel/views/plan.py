@@ -91,6 +91,8 @@ def _facts(plan: PlanDocument) -> list[str]:
         f"lower bound {money(cost.lower_bound_usd)}; "
         f"on-demand only {money(cost.on_demand_only_usd)}",
     ]
+    if cost.disk_usd:
+        lines.append(f"Disks          {money(cost.disk_usd)} of it, estimated")
     if plan.budget_usd is not None:
         left = plan.budget_usd - cost.expected_usd
         covers = {

@@ -107,6 +107,8 @@ def _money(run: RunDocument) -> list[str]:
         spent += f" of {money(run.budget_usd)}"
     spent += f", {money(run.unattributed_usd)} of it while booting or idle"
     lines = [spent]
+    if disks := sum(each.disk_usd for each in run.instances):
+        lines.append(f"Disks          {money(disks)} of it, estimated")
     if waived := sum(each.waived_usd for each in run.instances):
         lines.append(f"Waived         {money(waived)}: AWS took the machines in their first hour")
     if run.on_demand_only_usd is not None:

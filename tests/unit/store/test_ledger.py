@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from cloudgavel.runtime.journal import Journal
 from cloudgavel.store import events as ev
-from cloudgavel.store.ledger import bill_micro_usd, imbalance_micro_usd, split
+from cloudgavel.store.ledger import (
+    bill_micro_usd,
+    disk_micro_usd,
+    imbalance_micro_usd,
+    split,
+)
 from cloudgavel.store.log import MemoryLog
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
@@ -20,10 +25,15 @@ def a_journal(
     accelerators: int = 1,
     spot: bool = False,
     provider: str = "aws",
+    disk: float = 0.0,
     log: MemoryLog | None = None,
 ) -> Journal:
     journal = Journal(log or MemoryLog())
-    offer = replace(an_offer(price=price, accelerators=accelerators, spot=spot), provider=provider)
+    offer = replace(
+        an_offer(price=price, accelerators=accelerators, spot=spot),
+        provider=provider,
+        disk_usd_per_hour=disk,
+    )
     journal.record(
         ev.RunCreated(
             at_s=START_S, run_id="r", spec=a_run(a_job("a"), a_job("b")), budget_usd=None
@@ -221,3 +231,41 @@ def test_nothing_else_is_waived(at_s: float, change: dict, ending: dict) -> None
     state = journal.state
     assert state.spent_micro_usd == round(at_s * 1000)
     assert state.instances["i"].waived_micro_usd == 0
+
+
+def test_the_disk_of_a_waived_machine_is_charged_and_shared_as_the_machine_was() -> None:
+    journal = a_journal(price=3.6, disk=0.36, accelerators=4, spot=True)
+    rent(journal)
+    start(journal, "a", 100, (0, 1, 2))
+    start(journal, "b", 100, (3,))
+    end(journal, 1100, reason="interrupted")
+    state = journal.state
+    assert state.instances["i"].accrued_micro_usd == 110_000
+    assert state.instances["i"].waived_micro_usd == 990_000
+    assert state.jobs["a"].spent_micro_usd == 75_000
+    assert state.jobs["b"].spent_micro_usd == 25_000
+    assert state.unattributed_micro_usd == 10_000
+    assert disk_micro_usd(state.instances["i"], START_S + 1100) == 110_000
+    assert imbalance_micro_usd(state) == 0
+
+
+@given(
+    price=st.integers(1, 50_000_000), disk=st.integers(0, 50_000),
+    changes=st.lists(st.integers(1, 3599), max_size=4, unique=True), lived=st.integers(1, 3599),
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_a_waiver_leaves_exactly_the_disk(
+    price: int, disk: int, changes: list[int], lived: int
+) -> None:
+    journal = a_journal(price=(price + disk) / 1e6, disk=disk / 1e6, accelerators=4, spot=True)
+    rent(journal)
+    start(journal, "a", 100, (0, 1, 2))
+    start(journal, "b", 120, (3,))
+    for at_s in sorted(each for each in changes if 120 < each < lived):
+        journal.accrue_all(START_S + at_s)
+    end(journal, max(lived, 121), reason="interrupted")
+    state = journal.state
+    record = state.instances["i"]
+    assert record.accrued_micro_usd == disk_micro_usd(record, START_S + max(lived, 121))
+    assert imbalance_micro_usd(state) == 0
+    assert min(job.spent_micro_usd for job in state.jobs.values()) >= -1
