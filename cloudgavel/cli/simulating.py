@@ -45,6 +45,7 @@ class Asked:
     estimate: float | None
     progress_error: float
     progress_late_s: float
+    spread_share: float
     round_s: float | None
     change_over_s: float
     start_s: float
@@ -150,6 +151,7 @@ def _rented(asked: Asked, run: "RunSpec | None") -> "RentedComparison":
         budget_usd=budget,
         measured_share=asked.estimate,
         reports=asked.reports,
+        spread_share=asked.spread_share,
         notes=notes,
     )
     # Generated jobs differ from seed to seed; together they accept all that any of them does.
@@ -173,6 +175,11 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
     ):
         if is_given:
             raise UsageError(f"{option} is of rented machines, and the cluster is fixed here")
+    if asked.spread_share != 1.0:
+        raise UsageError(
+            "--spread-share is of rented machines",
+            hints=["on a cluster the table's `_unconsolidated` rates and --per-instance say it"],
+        )
     names = _policies(asked.policies, FIXED_POLICIES, FIXED)
     cluster = asked.cluster
     if cluster is None:

@@ -253,6 +253,19 @@ def test_machines_do_their_true_rate_whatever_is_believed() -> None:
     assert document.notes == ("policies know 0% of the throughputs at first",)
 
 
+def test_a_gang_on_several_machines_may_be_slower() -> None:
+    gang = AcceleratorRequest(accelerator="V100", count=2)
+    run = a_run(
+        a_job("g", steps=3600, accelerators=(gang,), throughput_steps_per_s={gang.label: 1.0})
+    )
+    given = RentedComparison(policies=("on_demand_only",), offers=OFFERS, seeds=(0,), run=run)
+    (whole_rate,) = compare(given)
+    (half_rate,) = compare(replace(given, spread_share=0.5))
+    # One accelerator an instance: the two are always on two machines.
+    assert half_rate.makespan_s - whole_rate.makespan_s == pytest.approx(3600, rel=0.1)
+    assert given.digest() != replace(given, spread_share=0.5).digest()
+
+
 @pytest.mark.parametrize(
     "reports", [ProgressReports(error_share=0.8), ProgressReports(late_s=3000.0)]
 )

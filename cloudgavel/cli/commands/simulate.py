@@ -95,6 +95,13 @@ class _Simulate(click.Command):
     metavar="S",
     help="Jobs tell their progress only so often.",
 )
+@click.option(
+    "--spread-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    metavar="SHARE",
+    help="Rented: part of its steps/s that a gang does on several machines.",
+)
 @click.option("--round-s", type=click.FloatRange(min=1), help="Seconds of a round.  [default: 360]")
 @click.option(
     "--change-over-s",

@@ -60,6 +60,8 @@ class RentedComparison:
     measured_share: float | None = None
     """Of the throughputs that policies know at first; ``None`` = all."""
     reports: ProgressReports = TRUE_REPORTS
+    spread_share: float = 1.0
+    """Part of its steps/s that a gang does on several machines; policies find out."""
     notes: tuple[str, ...] = ()
     """What a reader should know of the jobs."""
 
@@ -107,6 +109,7 @@ class RentedComparison:
             self.recorded,
             self.measured_share,
             self.reports,
+            self.spread_share,
         )
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
@@ -130,9 +133,18 @@ class RentedComparison:
             believed = believed_run(run, measured_share=self.measured_share, seed=seed)
 
         def untrue(agents: VirtualAgents, cloud: SimulatedCloud) -> AgentChannel:
-            return UntrueAgents(agents, cloud, truth=run, reports=self.reports, seed=seed)
+            return UntrueAgents(
+                agents,
+                cloud,
+                truth=run,
+                reports=self.reports,
+                seed=seed,
+                spread_share=self.spread_share,
+            )
 
-        is_untrue = self.measured_share is not None or not self.reports.are_true
+        is_untrue = (
+            self.measured_share is not None or not self.reports.are_true or self.spread_share != 1.0
+        )
         return virtual_run(
             believed,
             offers=self.offers,
@@ -152,6 +164,9 @@ class RentedComparison:
         market = f"{len(self.offers)} offers of {', '.join(clouds)}"
         if self.recorded is not None:
             market += f", {len(self.recorded.traces)} of them recorded"
+        spread: tuple[str, ...] = ()
+        if self.spread_share != 1.0:
+            spread = (f"gangs on several machines do {100 * self.spread_share:g}% of their rate",)
         return SimulationDocument(
             workload=name,
             cluster=(),
@@ -167,6 +182,7 @@ class RentedComparison:
                 *self.notes,
                 *(() if self.recorded is None else self.recorded.notes),
                 *belief_notes(self.measured_share, self.reports),
+                *spread,
             ),
         )
 

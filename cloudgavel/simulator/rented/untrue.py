@@ -1,7 +1,8 @@
 """Between the loop and the virtual agents: machines run as they do, whatever the loop believes.
 
-The loop orders an attempt at the rate that it believes in; the machine does its true one. Reports
-go up as ``simulator.progress_reports`` has them.
+The loop orders an attempt at the rate that it believes in; the machine does its true one, a gang
+that is spread over several machines a part of it. Reports go up as ``simulator.progress_reports``
+has them.
 """
 
 from collections.abc import Mapping
@@ -29,12 +30,16 @@ class UntrueAgents:
         truth: RunSpec,
         reports: ProgressReports,
         seed: int,
+        spread_share: float = 1.0,
     ) -> None:
-        """``truth``: the run with the steps/s that its jobs really do."""
+        """``truth``: the run with the steps/s that its jobs really do.
+
+        ``spread_share``: part of it that a gang on several machines does.
+        """
         self._agents, self._cloud = agents, cloud
         self._steps_total = {job.name: job.steps_total for job in truth.jobs}
         self._rates = {job.name: true_rates(job) for job in truth.jobs}
-        self._reports = reports
+        self._reports, self._spread_share = reports, spread_share
         self._factor = reports.factors(self._rates, seed)
         self._told: dict[tuple[str, int], tuple[float, int]] = {}
 
@@ -63,6 +68,8 @@ class UntrueAgents:
         count = max(1, len(order.accelerator_indices)) * order.world_size
         request = AcceleratorRequest(accelerator=accelerator, count=count)
         rate = self._rates[order.job][request.label]
+        if order.world_size > 1:
+            rate *= self._spread_share
         return replace(order, rehearsal=replace(order.rehearsal, steps_per_s=rate))
 
     def _told_report(self, report: JobReport, at_s: float) -> JobReport:
