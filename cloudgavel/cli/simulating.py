@@ -54,6 +54,11 @@ class Asked:
     measured: str | None
 
     @property
+    def folder(self) -> str:
+        """Where a policy of one's own may lie: beside the file, or here."""
+        return str(Path(self.file or "jobs.yaml").absolute().parent)
+
+    @property
     def reports(self) -> "ProgressReports":
         """What is told of progress."""
         from cloudgavel.simulator.progress_reports import ProgressReports
@@ -120,7 +125,7 @@ def _rented(asked: Asked, run: "RunSpec | None") -> "RentedComparison":
     ):
         if given:
             raise UsageError(f"{option} is of a fixed cluster, and machines are rented here")
-    names = _policies(asked.policies, RENTED_POLICIES, RENTED)
+    names = _policies(asked.policies, RENTED_POLICIES, RENTED, asked.folder)
     generator = table = None
     notes: tuple[str, ...] = ()
     budget = budget_usd(asked.budget)
@@ -180,7 +185,7 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
             "--spread-share is of rented machines",
             hints=["on a cluster the table's `_unconsolidated` rates and --per-instance say it"],
         )
-    names = _policies(asked.policies, FIXED_POLICIES, FIXED)
+    names = _policies(asked.policies, FIXED_POLICIES, FIXED, asked.folder)
     cluster = asked.cluster
     if cluster is None:
         assert run is not None and run.cluster is not None
@@ -215,8 +220,10 @@ def _fixed(asked: Asked, run: "RunSpec | None") -> "Comparison":
     )
 
 
-def _policies(given: str | None, usual: tuple[str, ...], world: str) -> tuple[str, ...]:
-    """Names that are known and plan for this kind of machines."""
+def _policies(
+    given: str | None, usual: tuple[str, ...], world: str, folder: str
+) -> tuple[str, ...]:
+    """Names that are known and plan for this kind of machines; modules may lie in ``folder``."""
     from cloudgavel.policies.base import world_of
     from cloudgavel.policies.registry import policies, policy_named
 
@@ -226,7 +233,7 @@ def _policies(given: str | None, usual: tuple[str, ...], world: str) -> tuple[st
     if not names:
         raise UsageError("--policies names none")
     for name in names:
-        plans_for = world_of(policy_named(name))
+        plans_for = world_of(policy_named(name, folder=folder))
         if world not in plans_for:
             fitting = [each.name for each in policies() if world in world_of(each)]
             raise UsageError(

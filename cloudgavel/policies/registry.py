@@ -73,7 +73,7 @@ def policy_of_run(run: RunSpec) -> Policy:
             facts=[("for a rented fleet", ", ".join(able))],
             hints=[
                 "what each of them does: cloudgavel policies",
-                f"on a fixed cluster: cloudgavel simulate --policy {run.policy}",
+                f"on a fixed cluster: cloudgavel simulate --cluster ... --policies {run.policy}",
             ],
         )
     return policy

@@ -24,7 +24,7 @@ def policies_text(document: PoliciesDocument, *, width: int) -> str:
         lines.append("")
     lines.append("name one that serves a rented fleet in jobs.yaml (`policy: NAME`), or your own")
     lines.append(
-        "as `module:Class`; those for a fixed cluster: `cloudgavel simulate --policy NAME`"
+        "as `module:Class`; those for a fixed cluster: `cloudgavel simulate --policies NAME`"
     )
     return "\n".join(lines)
 

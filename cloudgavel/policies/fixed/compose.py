@@ -28,6 +28,7 @@ from cloudgavel.policies.allocation import (
     LimitPrice,
     RelaxedPromise,
 )
+from cloudgavel.policies.base import BOTH_WORLDS
 from cloudgavel.policies.fixed.answer import (
     allocation_of,
     isolated_fallback,
@@ -46,7 +47,7 @@ from cloudgavel.policies.fixed.share_program import (
     share_program,
 )
 from cloudgavel.policies.fixed.terms import Term
-from cloudgavel.policies.problem import AllocationProblem
+from cloudgavel.policies.problem import AllocationProblem, FloatArray
 from cloudgavel.policies.solve import LinearAnswer, SolveStatus, solve_cvxpy
 
 if TYPE_CHECKING:
@@ -68,9 +69,14 @@ class _Stated:
 
 
 class ComposedPolicy:
-    """A policy made of terms and constraints; see ``maximise`` and ``minimise``."""
+    """A policy made of terms and constraints; see ``maximise`` and ``minimise``.
 
-    plans_for = "fixed cluster"
+    On a rented fleet the shares say where jobs run now and, by the throughput they give, when each
+    is due (``Allocation.due_s``); the rounds rent what keeps that.
+    """
+
+    plans_for = BOTH_WORLDS
+    spends_budget = True
 
     def __init__(
         self,
@@ -126,7 +132,7 @@ class ComposedPolicy:
         for added in stated.added:
             relaxed.extend(added.relaxed(throughput))
         value = float(stated.problem.value)
-        return allocation_of(
+        found = allocation_of(
             cluster,
             shares,
             value=value if np.isfinite(value) else None,
@@ -134,6 +140,9 @@ class ComposedPolicy:
             relaxed=tuple(relaxed),
             limit_prices=self._prices(cluster, stated, value) if np.isfinite(value) else (),
         )
+        if problem.cluster_accelerators is not None:
+            return found
+        return replace(found, due_s=_due_s(cluster, found.shares, throughput))
 
     def _state(self, cluster: Cluster) -> _Stated:
         import cvxpy
@@ -203,6 +212,19 @@ class ComposedPolicy:
             columns=columns,
             amounts=cvxpy.Variable(columns.count, nonneg=True),
         )
+
+
+def _due_s(cluster: Cluster, shares: FloatArray, throughput: FloatArray) -> FloatArray:
+    """(m,) seconds until each job ends at its throughput, begun where it has its shares."""
+    jobs = cluster.problem.jobs
+    steps = np.array([max(job.steps_left, 0.0) for job in jobs], dtype=np.float64)
+    held = np.array([-1 if job.held_pool is None else job.held_pool for job in jobs])
+    moved = np.arange(shares.shape[1])[None, :] != held[:, None]
+    change_s = np.where(shares * moved > 0, np.nan_to_num(cluster.problem.change_over_s), 0.0)
+    release_s = np.array([max(job.release_s, 0.0) for job in jobs], dtype=np.float64)
+    due = np.full(steps.size, np.inf)
+    np.divide(steps, throughput, out=due, where=throughput > 0)
+    return np.asarray(due + release_s + change_s.max(axis=1, initial=0.0), dtype=np.float64)
 
 
 def _shares(cluster: Cluster, decision: Decision) -> Shares:

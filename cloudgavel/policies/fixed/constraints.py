@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sparse
 
 from cloudgavel.policies.allocation import RelaxedPromise
 from cloudgavel.policies.fixed.cluster import Cluster, Limit
@@ -104,6 +105,38 @@ def stays_within_budget(*, over_s: float, usd: float | None = None) -> Constrain
         return spends_at_most(usd_per_hour=left / (over_s / 3600.0)).restrict(cluster)
 
     return _Limited(formula=f"the budget lasts {over_s / 3600.0:g} h", change=change)
+
+
+def pays_for_all_work(*, usd: float | None = None) -> Constraint:
+    """Finish all jobs for ``usd`` in total (default: the problem's ``budget_left_usd``).
+
+    The money is divided in proportion to what each job costs at the least, b_j, so that it is
+    linear: ``sum_r p_r (k_r / g_r) X_jr <= b_j / S_j thr_j``. Less than the least is not asked for:
+    each job is then on its cheapest pool.
+    """
+
+    def state(d: Decision) -> Any:
+        left = d.cluster.problem.budget_left_usd if usd is None else usd
+        if left is None:
+            return ()
+        left = max(left - d.cluster.problem.standing_usd, 0.0)
+        price, rate = np.nan_to_num(_price(d.cluster)), d.cluster.rate
+        per_step = np.full(rate.shape, np.inf)
+        np.divide(price[None, :] / 3600.0, rate, out=per_step, where=rate > 0)
+        least = np.where(d.cluster.able, per_step.min(axis=1, initial=np.inf), 0.0)
+        least_usd = float((least * np.where(d.cluster.able, d.cluster.steps, 0.0)).sum())
+        if not 0 < least_usd < np.inf:
+            return ()
+        allowed = d.per_job(least) * max(left / least_usd, 1.0) * (1 + 1e-9)
+        columns = d.columns
+        over = price[columns.pool] - 3600.0 * allowed[columns.first] * columns.rate_first
+        matrix = sparse.csr_matrix(
+            (over, (columns.first, np.arange(columns.count))),
+            shape=(d.groups.count, columns.count),
+        )
+        return matrix @ d.amounts <= 0
+
+    return _Stated(formula="the budget pays for all work", state=state)
 
 
 def fits_quota(name: str, *, coefficients: dict[str, float], limit: float) -> Constraint:

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from cloudgavel.policies.fixed.constraints import (
     fits_quota,
     meets_deadlines,
     only_on,
+    pays_for_all_work,
     spends_at_most,
     stays_within_budget,
 )
@@ -170,17 +169,55 @@ def test_awkward_inputs_of_a_sentence():
 
 def test_the_example_policy_is_short_loads_by_name_and_runs(monkeypatch):
     source = (EXAMPLES / "custom_policy.py").read_text()
-    policy_part = source.split('"""')[2].split("if __name__")[0]
+    policy_part = source.split('"""')[2]
     assert len([line for line in policy_part.splitlines() if line.strip()]) <= 20
     monkeypatch.syspath_prepend(str(EXAMPLES))
     policy = policy_named("custom_policy:CheapAndFair")
     assert isinstance(policy, Policy) and policy.name == "cheap_and_fair"
     found = policy.allocate(random_problem(5, [2, 2, 1], seed=0))
     assert found.status is AllocationStatus.OPTIMAL and found.shares.any()
-    ran = subprocess.run(
-        [sys.executable, str(EXAMPLES / "custom_policy.py")],
-        capture_output=True,
-        text=True,
-        check=True,
+
+
+def rented(**changes):
+    """Two jobs of 10 h on slow (1 USD/h) or 5 h on fast (4 USD/h), rented."""
+    problem = cluster_problem([[1.0, 2.0]] * 2, [1, 1], prices=[1.0, 4.0], steps=[36_000.0] * 2)
+    return replace(problem, cluster_accelerators=None, **changes)
+
+
+def test_on_a_rented_fleet_the_shares_say_when_a_job_is_due():
+    found = maximise(least_normalised_throughput()).allocate(rented())
+    assert found.due_s == pytest.approx([5 * 3600.0] * 2, rel=1e-5)
+    names = [pool.accelerator for pool in rented().pools]
+    slow = maximise(least_normalised_throughput(), subject_to=[only_on(names[0])])
+    assert slow.allocate(rented()).due_s == pytest.approx([10 * 3600.0] * 2, rel=1e-5)
+    assert (
+        maximise(least_normalised_throughput())
+        .allocate(replace(rented(), cluster_accelerators=(1, 1)))
+        .due_s
+        is None
     )
-    assert ran.stdout.startswith("optimal:") and "resnet" in ran.stdout
+
+
+def test_the_budget_pays_for_all_work():
+    fair = maximise(least_normalised_throughput(), subject_to=[pays_for_all_work()])
+    # x of the time slow, y fast: (x + 4 y) / (x + 2 y) = 1.5 with x + y = 1: 2/3 and 1/3.
+    found = fair.allocate(rented(budget_left_usd=30.0))
+    assert found.shares == pytest.approx(np.array([[2 / 3, 1 / 3]] * 2), abs=1e-5)
+    rate = found.shares @ [1.0, 2.0]
+    rent = found.shares @ [1.0, 4.0]
+    assert (rent / rate * 10).sum() <= 30.0 * (1 + 1e-6)
+    # Too little is the cheapest way, not a refusal; no budget is no limit.
+    assert fair.allocate(rented(budget_left_usd=5.0)).shares[:, 1] == pytest.approx(
+        [0.0, 0.0], abs=1e-6
+    )
+    assert fair.allocate(rented()).shares[:, 1] == pytest.approx([1.0, 1.0], abs=1e-6)
+
+
+def test_a_composed_policy_keeps_spend_rate_and_quota_on_a_rented_fleet():
+    policy = minimise(
+        makespan_s(), subject_to=[spends_at_most(usd_per_hour=4.0), meets_deadlines(margin=0.1)]
+    )
+    found = policy.allocate(rented())
+    assert (found.shares @ [1.0, 4.0]).sum() <= 4.0 * (1 + 1e-6)
+    # As much as the planning LP finds: 7.5 h.
+    assert found.objective_value == pytest.approx(7.5 * 3600, rel=1e-4)
