@@ -38,6 +38,9 @@ class PlanCost:
     p95_usd: float | None = None
     disk_usd: float = 0.0
     """Of the expected cost: boot disks, estimated; 0 = not counted in."""
+    traffic_usd: float | None = 0.0
+    """On top of the expected cost and outside the budget: checkpoints between clouds, estimated;
+    ``None`` = a checkpoint's size is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

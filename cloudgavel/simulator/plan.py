@@ -45,6 +45,7 @@ from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.simulator.dry_run import DryRun
 from cloudgavel.simulator.market_range import MarketRange, market_range
+from cloudgavel.simulator.traffic import expected_traffic_usd
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.events import LaunchFailed
 from cloudgavel.store.ledger import disk_micro_usd
@@ -314,6 +315,7 @@ def _document(
             expected_usd=state.spent_usd,
             lower_bound_usd=lower_bound_usd,
             on_demand_only_usd=on_demand_only_usd,
+            traffic_usd=expected_traffic_usd(state),
             disk_usd=usd(
                 sum(
                     disk_micro_usd(record, record.accrued_until_s)

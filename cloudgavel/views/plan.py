@@ -93,6 +93,16 @@ def _facts(plan: PlanDocument) -> list[str]:
     ]
     if cost.disk_usd:
         lines.append(f"Disks          {money(cost.disk_usd)} of it, estimated")
+    if cost.traffic_usd is None:
+        lines.append(
+            "Traffic        unknown, and not in the budget: say `checkpoint: {size: ...}` of jobs "
+            "that may run in another cloud than the store"
+        )
+    elif cost.traffic_usd:
+        lines.append(
+            f"Traffic        {money(cost.traffic_usd)} more for checkpoints between clouds, "
+            "estimated, not in the budget"
+        )
     if plan.budget_usd is not None:
         left = plan.budget_usd - cost.expected_usd
         covers = {
