@@ -2,7 +2,8 @@
 
 Run ``python benchmarks/planning.py [JOBS ...]``; without arguments 6, 50, 200 and 1,000 jobs.
 Severities: ``mild`` quotas rarely bind; ``hard`` quotas bind; ``tight`` also quarters the
-deadlines; ``half budget`` pays for half. One thread; seconds are CPU time, so that a busy machine
+deadlines; ``half budget`` pays for half; makespan and fairness with any budget and with 1.3 times
+the least cost. One thread; seconds are CPU time, so that a busy machine
 does not change them.
 """
 
@@ -20,6 +21,7 @@ from cloudgavel.policies.min_cost import MinCost
 from cloudgavel.policies.min_makespan import MinMakespan
 from cloudgavel.policies.on_demand_only import OnDemandOnly
 from cloudgavel.policies.problem import AllocationProblem, JobRow, Pool, QuotaGroup
+from cloudgavel.policies.rented_fairness import RentedFinishTimeFairness, RentedMaxMinFairness
 from cloudgavel.pricing.offer import CapacityType
 
 POOLS = {6: 20, 50: 40, 200: 40, 1000: 60}
@@ -139,15 +141,23 @@ def main(sizes: list[int]) -> None:
         pool_count = POOLS.get(job_count, 60)
         for severity in ("mild", "hard", "tight"):
             problem = fleet_problem(job_count, pool_count, severity)
-            policies: list[MinCost | MinMakespan | OnDemandOnly] = [MinCost(), OnDemandOnly()]
-            if job_count <= 50:
-                policies.append(MinMakespan())
-            for policy in policies:
+            for policy in (MinCost(), OnDemandOnly()):
                 seconds, answer = timed(lambda p=policy, q=problem: p.allocate(q))  # type: ignore[misc]
                 assert isinstance(answer, Allocation)
                 report(f"{policy.name} {severity}", job_count, pool_count, seconds, answer)
         problem = fleet_problem(job_count, pool_count)
         enough = MinCost(explained_count=0).allocate(problem).smallest_sufficient_budget_usd or 0.0
+        for level in (MinMakespan(), RentedMaxMinFairness(), RentedFinishTimeFairness()):
+            for severity, share in (("mild", None), ("mild", 1.3), ("hard", 1.3)):
+                asked = replace(
+                    fleet_problem(job_count, pool_count, severity),
+                    budget_left_usd=None if share is None else share * enough,
+                )
+                seconds, answer = timed(lambda p=level, q=asked: p.allocate(q))  # type: ignore[misc]
+                assert isinstance(answer, Allocation)
+                money = "any budget" if share is None else f"{share} x least"
+                label = f"{level.name} {severity} {money}"
+                report(label, job_count, pool_count, seconds, answer)
         poor = replace(problem, budget_left_usd=enough / 2)
         seconds, answer = timed(lambda q=poor: MinCost().allocate(q))  # type: ignore[misc]
         assert isinstance(answer, Allocation)
@@ -157,7 +167,7 @@ def main(sizes: list[int]) -> None:
             seconds, placed = timed(lambda r=request: cover(r))  # type: ignore[misc]
             label = f"cover {'limited' if limited else 'free'}"
             print(
-                f"{label:<28}{job_count:>6} x {pool_count:<4}{seconds:>9.3f} s  "
+                f"{label:<45}{job_count:>6} x {pool_count:<4}{seconds:>9.3f} s  "
                 f"{placed.status:<10}{placed.objective_usd:>12.2f} USD"  # type: ignore[attr-defined]
             )
 
@@ -166,7 +176,7 @@ def report(label: str, jobs: int, pools: int, seconds: float, answer: Allocation
     """Print one policy's line."""
     intervals = 0 if answer.hours is None else answer.hours.shape[2]
     print(
-        f"{label:<28}{jobs:>6} x {pools} x {intervals:<3}{seconds:>8.3f} s  {answer.status:<10}"
+        f"{label:<45}{jobs:>6} x {pools} x {intervals:<3}{seconds:>8.3f} s  {answer.status:<10}"
         f"{answer.cost_usd or 0:>12.2f} USD  bound {answer.lower_bound_usd or 0:>10.2f}",
         flush=True,
     )
