@@ -42,6 +42,9 @@ lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 pyproject.toml --extra dev --no-emit-index-url --no-header -q -o requirements.lock
 
+bench: setup ## time and memory of the policies beside their goals, one table (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.table
+
 DATA ?= data
 reproduce: setup ## the published comparisons beside ours (DATA=folder with gavel/), as reproduction.md
 	$(BIN)/python -m benchmarks.reproduce --data $(DATA) --out reproduction.md

@@ -1,20 +1,18 @@
 """Planning LP and covering: whole calls (build, solve, read back) by size and by severity.
 
-Run ``python benchmarks/planning.py [JOBS ...]``; without arguments 6, 50, 200 and 1,000 jobs.
+``python -m benchmarks.table planning covering``: 6, 50, 200 and 1,000 jobs on 20 to 60 offers.
 Severities: ``mild`` quotas rarely bind; ``hard`` quotas bind; ``tight`` also quarters the
 deadlines; ``half budget`` pays for half; makespan and fairness with any budget and with 1.3 times
-the least cost. One thread; seconds are CPU time, so that a busy machine
-does not change them.
+the least cost.
 """
 
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from cloudgavel.policies.allocation import Allocation
+from benchmarks.measuring import Call, Case, allocating, benchmark
+from cloudgavel.policies.base import Policy
 from cloudgavel.policies.cover_request import CoverCandidate, CoverJob, CoverOffer, CoverRequest
 from cloudgavel.policies.covering import cover, reservation_usd_per_s
 from cloudgavel.policies.min_cost import MinCost
@@ -25,6 +23,7 @@ from cloudgavel.policies.rented_fairness import RentedFinishTimeFairness, Rented
 from cloudgavel.pricing.offer import CapacityType
 
 POOLS = {6: 20, 50: 40, 200: 40, 1000: 60}
+GOALS_S = {(1000, "mild"): 4.0, (1000, "hard"): 4.0}
 
 
 def fleet_problem(job_count: int, pool_count: int, severity: str = "mild") -> AllocationProblem:
@@ -127,60 +126,76 @@ def cover_request(job_count: int, offer_count: int, *, limited: bool) -> CoverRe
     return CoverRequest(jobs=tuple(jobs), offers=offers, horizon_s=3600.0)
 
 
-def timed(call: Callable[[], object]) -> tuple[float, object]:
-    """CPU seconds of one call."""
-    begin = time.process_time()
-    result = call()
-    return time.process_time() - begin, result
+def planning(
+    policy: Policy, job_count: int, severity: str, budget_share: float | None = None
+) -> Callable[[], Call]:
+    """Prepare a whole call, with part of what the mild problem's cheapest plan costs."""
+
+    def problem() -> AllocationProblem:
+        asked = fleet_problem(job_count, POOLS[job_count], severity)
+        if budget_share is None:
+            return asked
+        mild = fleet_problem(job_count, POOLS[job_count])
+        enough = MinCost(explained_count=0).allocate(mild).smallest_sufficient_budget_usd
+        assert enough is not None
+        return replace(asked, budget_left_usd=enough * budget_share)
+
+    return allocating(policy, problem)
 
 
-def main(sizes: list[int]) -> None:
-    """Print one line per problem."""
-    MinMakespan().allocate(fleet_problem(2, 3))  # imports and first calls are not what is measured
-    for job_count in sizes:
-        pool_count = POOLS.get(job_count, 60)
-        for severity in ("mild", "hard", "tight"):
-            problem = fleet_problem(job_count, pool_count, severity)
-            for policy in (MinCost(), OnDemandOnly()):
-                seconds, answer = timed(lambda p=policy, q=problem: p.allocate(q))  # type: ignore[misc]
-                assert isinstance(answer, Allocation)
-                report(f"{policy.name} {severity}", job_count, pool_count, seconds, answer)
-        problem = fleet_problem(job_count, pool_count)
-        enough = MinCost(explained_count=0).allocate(problem).smallest_sufficient_budget_usd or 0.0
+def placing(job_count: int, *, limited: bool) -> Callable[[], Call]:
+    """Prepare a covering."""
+
+    def prepare() -> Call:
+        request = cover_request(job_count, POOLS[job_count], limited=limited)
+
+        def call() -> str:
+            placed = cover(request)
+            return f"{placed.status} {placed.objective_usd:.2f} USD"
+
+        return call
+
+    return prepare
+
+
+@benchmark("planning")
+def cases() -> Iterator[Case]:
+    for job_count in POOLS:
+        for policy in (MinCost(), OnDemandOnly()):
+            for severity in ("mild", "hard", "tight"):
+                is_timed = policy.name == "min_cost"
+                yield Case(
+                    size=job_count,
+                    severity=f"{policy.name} {severity}",
+                    goal_s=GOALS_S.get((job_count, severity)) if is_timed else None,
+                    prepare=planning(policy, job_count, severity),
+                )
+        yield Case(
+            size=job_count,
+            severity="min_cost half budget",
+            prepare=planning(MinCost(), job_count, "mild", 0.5),
+        )
+
+
+@benchmark("rented_levels")
+def level_cases() -> Iterator[Case]:
+    for job_count in POOLS:
         for level in (MinMakespan(), RentedMaxMinFairness(), RentedFinishTimeFairness()):
             for severity, share in (("mild", None), ("mild", 1.3), ("hard", 1.3)):
-                asked = replace(
-                    fleet_problem(job_count, pool_count, severity),
-                    budget_left_usd=None if share is None else share * enough,
-                )
-                seconds, answer = timed(lambda p=level, q=asked: p.allocate(q))  # type: ignore[misc]
-                assert isinstance(answer, Allocation)
                 money = "any budget" if share is None else f"{share} x least"
-                label = f"{level.name} {severity} {money}"
-                report(label, job_count, pool_count, seconds, answer)
-        poor = replace(problem, budget_left_usd=enough / 2)
-        seconds, answer = timed(lambda q=poor: MinCost().allocate(q))  # type: ignore[misc]
-        assert isinstance(answer, Allocation)
-        report("min_cost half budget", job_count, pool_count, seconds, answer)
+                yield Case(
+                    size=job_count,
+                    severity=f"{level.name} {severity} {money}",
+                    prepare=planning(level, job_count, severity, share),
+                )
+
+
+@benchmark("covering")
+def covering_cases() -> Iterator[Case]:
+    for job_count in POOLS:
         for limited in (False, True):
-            request = cover_request(job_count, pool_count, limited=limited)
-            seconds, placed = timed(lambda r=request: cover(r))  # type: ignore[misc]
-            label = f"cover {'limited' if limited else 'free'}"
-            print(
-                f"{label:<45}{job_count:>6} x {pool_count:<4}{seconds:>9.3f} s  "
-                f"{placed.status:<10}{placed.objective_usd:>12.2f} USD"  # type: ignore[attr-defined]
+            yield Case(
+                size=job_count,
+                severity="limited" if limited else "free",
+                prepare=placing(job_count, limited=limited),
             )
-
-
-def report(label: str, jobs: int, pools: int, seconds: float, answer: Allocation) -> None:
-    """Print one policy's line."""
-    intervals = 0 if answer.hours is None else answer.hours.shape[2]
-    print(
-        f"{label:<45}{jobs:>6} x {pools} x {intervals:<3}{seconds:>8.3f} s  {answer.status:<10}"
-        f"{answer.cost_usd or 0:>12.2f} USD  bound {answer.lower_bound_usd or 0:>10.2f}",
-        flush=True,
-    )
-
-
-if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [6, 50, 200, 1000])

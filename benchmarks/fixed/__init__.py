@@ -1,1 +1,1 @@
-"""Whole calls of the fixed-cluster policies: ``python benchmarks/fixed/run.py [NAME ...]``."""
+"""Problems on a fixed cluster; ``python -m benchmarks.table`` runs them all."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from clusters import cluster_problem
-from measuring import Case, allocating, benchmark
-
+from benchmarks.fixed.clusters import cluster_problem
+from benchmarks.measuring import Case, allocating, benchmark
 from cloudgavel.policies.fixed.throughput_per_usd import (
     ThroughputPerUsd,
     ThroughputPerUsdWithDeadlines,

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from clusters import SEVERITIES, cluster_problem
-from measuring import Case, allocating, benchmark
-
+from benchmarks.fixed.clusters import SEVERITIES, cluster_problem
+from benchmarks.measuring import Case, allocating, benchmark
 from cloudgavel.policies.fixed.finish_time_fairness import FinishTimeFairness
 
 
@@ -15,6 +14,7 @@ def cases() -> Iterator[Case]:
             yield Case(
                 size=m,
                 severity=severity,
+                goal_s=0.5 if m == 1024 else None,
                 prepare=allocating(
                     FinishTimeFairness(),
                     lambda m=m, severity=severity: cluster_problem(m, severity),

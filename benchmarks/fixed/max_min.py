@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from clusters import SEVERITIES, cluster_problem
-from measuring import Case, allocating, benchmark
-
+from benchmarks.fixed.clusters import SEVERITIES, cluster_problem
+from benchmarks.measuring import Case, allocating, benchmark
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 
 
@@ -16,6 +15,7 @@ def cases() -> Iterator[Case]:
             yield Case(
                 size=m,
                 severity=severity,
+                goal_s={2048: 0.3, 30_000: 10.0}.get(m),
                 prepare=allocating(
                     MaxMinFairness(), lambda m=m, severity=severity: cluster_problem(m, severity)
                 ),

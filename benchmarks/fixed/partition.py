@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from clusters import cluster_problem
-from measuring import Case, benchmark
-
+from benchmarks.fixed.clusters import cluster_problem
+from benchmarks.measuring import Case, benchmark
 from cloudgavel.policies.fixed.cluster import cluster_of
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.partition import Partitioned

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from clusters import cluster_problem
-from measuring import Case, benchmark
 
+from benchmarks.fixed.clusters import cluster_problem
+from benchmarks.measuring import Case, benchmark
 from cloudgavel.mechanism.credits import Credits, next_round, rows_of_shares
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 

@@ -2,9 +2,8 @@
 
 import math
 
-from clusters import cluster_problem
-from measuring import Case, Measured, allocating, measured
-
+from benchmarks.fixed.clusters import cluster_problem
+from benchmarks.measuring import Case, Measured, allocating, measured
 from cloudgavel.policies.fixed.finish_time_fairness import FinishTimeFairness
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.fixed.water_filling import HierarchicalWaterFilling

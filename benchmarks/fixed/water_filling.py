@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from clusters import SEVERITIES, cluster_problem
-from measuring import Case, allocating, benchmark
-
+from benchmarks.fixed.clusters import SEVERITIES, cluster_problem
+from benchmarks.measuring import Case, allocating, benchmark
 from cloudgavel.policies.fixed.water_filling import HierarchicalWaterFilling, WaterFilling
 
 
@@ -21,6 +20,7 @@ def cases() -> Iterator[Case]:
                 yield Case(
                     size=m,
                     severity=f"{name}, {severity}",
+                    goal_s=1.0 if m == 512 else None,
                     prepare=allocating(
                         policy, lambda m=m, severity=severity: cluster_problem(m, severity)
                     ),
