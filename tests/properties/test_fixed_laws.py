@@ -9,21 +9,20 @@ from hypothesis import strategies as st
 
 from cloudgavel.mechanism.credits import Credits, next_round, rows_of_shares
 from cloudgavel.policies.allocation import AllocationStatus
-from cloudgavel.policies.both_worlds import BothWorlds
+from cloudgavel.policies.base import world_of
 from cloudgavel.policies.fixed.answer import with_limit
 from cloudgavel.policies.fixed.cluster import cluster_of
+from cloudgavel.policies.fixed.fifo import Fifo
 from cloudgavel.policies.fixed.makespan import Makespan
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
-from cloudgavel.policies.fixed.share_policy import SharePolicy
+from cloudgavel.policies.fixed.max_total_throughput import MaxTotalThroughput
 from cloudgavel.policies.fixed.share_program import solve_shares
 from cloudgavel.policies.problem import AllocationProblem
 from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [
-    name for name in policy_names() if isinstance(policy_named(name), SharePolicy | BothWorlds)
-]
+NAMES = [name for name in policy_names() if "fixed cluster" in world_of(policy_named(name))]
 SMALL = settings(max_examples=12, deadline=None)
 POOLS = (
     pool("V", 1, price=2.0),
@@ -91,10 +90,15 @@ def test_shares_are_shares_of_the_cluster(name, problem):
         "max_min_fairness",
         "max_min_fairness_space_sharing",
         "makespan",
+        "makespan_space_sharing",
         "finish_time_fairness",
+        "finish_time_fairness_space_sharing",
         "max_total_throughput",
+        "max_total_throughput_space_sharing",
         "throughput_per_usd",
+        "throughput_per_price_linear",
         "water_filling",
+        "water_filling_space_sharing",
         "hierarchical_water_filling",
         "isolated",
     ],
@@ -119,7 +123,7 @@ def test_relabelling_jobs_leaves_the_objective(name, problem, seed):
         assert two.objective_value == pytest.approx(one.objective_value, rel=1e-5)
 
 
-@pytest.mark.parametrize("policy", [MaxMinFairness(), Makespan()])
+@pytest.mark.parametrize("policy", [MaxMinFairness(), Makespan(), Fifo(), MaxTotalThroughput()])
 @SMALL
 @given(problem=problems(), more=st.integers(1, 4))
 def test_more_accelerators_never_hurt_with_the_normaliser_held(policy, problem, more):
@@ -128,8 +132,14 @@ def test_more_accelerators_never_hurt_with_the_normaliser_held(policy, problem, 
         return
     for number, limit in enumerate(cluster.limits):
         larger = with_limit(cluster, number, limit.size + more)
-        before, after = (solve_shares(each, policy.goal(each)).level for each in (cluster, larger))
-        assert after >= before * (1 - 1e-7)
+        before, after = (
+            policy.value(each, solve_shares(each, policy.goal(each)).throughput())
+            for each in (cluster, larger)
+        )
+        if policy.larger_is_better:
+            assert after >= before * (1 - 1e-7)
+        else:
+            assert after <= before * (1 + 1e-7)
 
 
 @SMALL

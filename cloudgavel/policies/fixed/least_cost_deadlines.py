@@ -12,6 +12,8 @@ import numpy as np
 
 from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise
 from cloudgavel.policies.column_generation import ColumnGeneration
+from cloudgavel.policies.fixed.answer import without_a_pool
+from cloudgavel.policies.fixed.cluster import Cluster, cluster_of
 from cloudgavel.policies.least_cost import UNDONE_SHARE, least_cost, without_delay
 from cloudgavel.policies.pair_terms import S_PER_H, Purpose, pair_terms
 from cloudgavel.policies.planning_lp import PlanningModel, build_planning_model
@@ -31,7 +33,8 @@ class LeastCostWithDeadlines:
 
     y_jri are hours in interval i; jobs without a deadline are done in the end, as early as the
     least cost allows. Where not all deadlines fit, those that the LP with the least undone work
-    leaves short are stretched until the rest fits, and named. A pool without a price is not used.
+    leaves short are stretched until the rest fits, and named, as are jobs that can run nowhere. A
+    pool without a price is not used.
     """
 
     name = "least_cost_deadlines"
@@ -41,7 +44,12 @@ class LeastCostWithDeadlines:
 
     def allocate(self, problem: AllocationProblem) -> Allocation:
         """Plan, and return the shares of the first interval with the whole plan."""
-        limited = _with_type_limits(problem)
+        cluster = cluster_of(problem, with_steps=True)
+        jobs = tuple(
+            replace(job, steps_left=float(steps))
+            for job, steps in zip(problem.jobs, cluster.steps, strict=True)
+        )
+        limited = _with_type_limits(replace(problem, jobs=jobs, feasible=cluster.usable))
         terms = pair_terms(limited, Purpose.PLAN)
         fastest_s = terms.fastest_h * S_PER_H
         active = np.isfinite(fastest_s)
@@ -65,18 +73,19 @@ class LeastCostWithDeadlines:
                 found = least_cost(model)
                 if found.values is None:
                     break
-                return self._answer(problem, planned, model, without_delay(planned, found), due_s)
+                values = without_delay(planned, found)
+                return self._answer(cluster, model, values, due_s)
             due_s = np.where(short, due_s * (1 + FIRST_STRETCH * 2**step), due_s)
         return cheapest_plan(limited, explained_count=0)
 
     def _answer(
         self,
-        problem: AllocationProblem,
-        planned: AllocationProblem,
+        cluster: Cluster,
         model: PlanningModel,
         values: FloatArray,
         due_s: FloatArray,
     ) -> Allocation:
+        homeless = without_a_pool(cluster)
         hours = model.hours(values)
         late = tuple(
             RelaxedPromise(
@@ -87,20 +96,29 @@ class LeastCostWithDeadlines:
                 if job.deadline_s <= 0
                 else "not all deadlines fit",
             )
-            for job, due in zip(problem.jobs, due_s, strict=True)
+            for job, due in zip(cluster.problem.jobs, due_s, strict=True)
             if job.deadline_s is not None and due > job.deadline_s and np.isfinite(due)
         )
         cost = model.cost_usd(values)
         return Allocation(
-            status=AllocationStatus.RELAXED if late else AllocationStatus.OPTIMAL,
-            shares=first_shares(hours, model.bounds_s),
+            status=AllocationStatus.RELAXED if late or homeless else AllocationStatus.OPTIMAL,
+            shares=_within_limits(cluster, first_shares(hours, model.bounds_s)),
             hours=hours,
             interval_bounds_s=model.bounds_s,
             objective_value=cost,
             objective_unit="USD",
             cost_usd=cost,
-            relaxed=late,
+            relaxed=(*homeless, *late),
         )
+
+
+def _within_limits(cluster: Cluster, shares: FloatArray) -> FloatArray:
+    """Take back what rounding added: shares keep every limit exactly."""
+    for limit in cluster.limits:
+        used = float((shares @ limit.coefficients).sum())
+        if used > limit.size:
+            shares = np.where(limit.coefficients > 0, shares * (limit.size / used), shares)
+    return shares
 
 
 def _undone(model: PlanningModel) -> FloatArray | None:

@@ -80,7 +80,9 @@ def keep_promises(cluster: Cluster, share: FloatArray, *, space_sharing: bool) -
     promised = cluster.able & ~np.isnan(due_s)
     passed = promised & ~(due_s > 0)
     needed = np.zeros(due_s.size)
-    np.divide(cluster.steps, due_s, out=needed, where=promised & ~passed & np.isfinite(due_s))
+    # A deadline in no time at all asks for no number: a trillion times the best rate says enough.
+    at_least_s = np.maximum(due_s, cluster.steps / np.maximum(cluster.best_rate, 1e-300) * 1e-12)
+    np.divide(cluster.steps, at_least_s, out=needed, where=promised & ~passed & np.isfinite(due_s))
     hopeless: BoolArray = passed | (needed > cluster.best_rate * (1 + 1e-9))
     kept = np.where(hopeless, 0.0, needed)
     missed = np.flatnonzero(hopeless)

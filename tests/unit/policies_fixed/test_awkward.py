@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 
 from cloudgavel.policies.allocation import AllocationStatus
-from cloudgavel.policies.base import Policy
-from cloudgavel.policies.both_worlds import BothWorlds
+from cloudgavel.policies.base import Policy, world_of
 from cloudgavel.policies.fixed.makespan import Makespan
 from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
-from cloudgavel.policies.fixed.share_policy import SharePolicy
 from cloudgavel.policies.fixed.water_filling import WaterFilling
 from cloudgavel.policies.problem import AllocationProblem, JobRow
 from cloudgavel.policies.registry import policy_named, policy_names
 from cloudgavel.policies.sharing import PairSharing
 from tests.unit.policies_fixed.building import cluster_problem, pool
 
-NAMES = [
-    name for name in policy_names() if isinstance(policy_named(name), SharePolicy | BothWorlds)
-]
+NAMES = [name for name in policy_names() if "fixed cluster" in world_of(policy_named(name))]
 
 
 def no_jobs() -> AllocationProblem:

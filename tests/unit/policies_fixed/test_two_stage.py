@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from cloudgavel.policies.allocation import AllocationStatus
 from cloudgavel.policies.fixed.cluster import cluster_of
@@ -13,7 +14,7 @@ from cloudgavel.policies.fixed.share_policy import KEPT_SHARE, per_rate
 from cloudgavel.policies.fixed.share_program import goal, refill, solve_shares
 from cloudgavel.policies.fixed.terms import total_normalised_throughput
 from cloudgavel.policies.fixed.throughput_per_usd import ThroughputPerUsdWithDeadlines
-from tests.unit.policies_fixed.building import cluster_problem
+from tests.unit.policies_fixed.building import cluster_problem, random_problem
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -94,3 +95,41 @@ def test_a_plan_over_time_that_breaks_another_limit_is_not_taken() -> None:
     assert within.status is AllocationStatus.RELAXED
     assert within.shares.sum() <= 0.4 * (1 + 1e-6)
     assert len(within.relaxed) >= 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_cost_equals_the_matrices(seed: int) -> None:
+    """Hours y_jri over intervals between the deadlines, as raw matrices for scipy."""
+    dice = np.random.default_rng(seed)
+    m, sizes, price = 7, np.array([2.0, 1.0, 2.0]), np.array([3.0, 1.0, 0.4])
+    due_s = np.sort(dice.uniform(2_000, 20_000, m))
+    problem = random_problem(
+        m, sizes.astype(int).tolist(), seed, prices=price.tolist(), deadlines=due_s.tolist()
+    )
+    rates = np.nan_to_num(problem.throughput_steps_per_s)
+    steps = np.array([job.steps_left for job in problem.jobs])
+    length_s = np.diff(due_s, prepend=0.0)
+    r, i = sizes.size, m
+    cells = [(j, p, t) for j in range(m) for p in range(r) for t in range(i)]
+    may_run = np.array([rates[j, p] > 0 and t <= j for j, p, t in cells])
+    work, time, room = np.zeros((m, len(cells))), np.zeros((m * i, len(cells))), []
+    for at, (j, p, t) in enumerate(cells):
+        work[j, at] = rates[j, p]
+        time[j * i + t, at] = 1.0
+    for p in range(r):
+        for t in range(i):
+            room.append([float((each[1], each[2]) == (p, t)) for each in cells])
+    oracle = linprog(
+        [price[p] / 3600 for _, p, _ in cells],
+        A_ub=np.vstack([-work, time, room]),
+        b_ub=np.concatenate([-steps, np.tile(length_s, m), np.outer(sizes, length_s).ravel()]),
+        bounds=[(0, None if may else 0) for may in may_run],
+        method="highs",
+    )
+    found = LeastCostWithDeadlines().allocate(problem)
+    if oracle.status == 2:
+        assert found.relaxed
+        return
+    assert oracle.status == 0, oracle.message
+    assert found.status is AllocationStatus.OPTIMAL
+    assert found.cost_usd == pytest.approx(oracle.fun, rel=1e-5)
