@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from cloudgavel.agent.environment import own_address
 from cloudgavel.agent.main import AgentSettings, configure_logging, serve
 from cloudgavel.agent.process import end_leftovers
 from cloudgavel.errors import CloudgavelError
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 instance_id=given.instance,
                 scratch=scratch,
                 environment=dict(os.environ),
+                address=own_address(),
                 power_off_at_s=given.power_off_at,
                 notices=notices,
                 monotonic=time.monotonic,

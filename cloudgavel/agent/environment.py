@@ -1,6 +1,7 @@
 """What a job finds in its environment."""
 
 import os
+import socket
 import sys
 import zlib
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ def job_environment(
     """Build the variables of one attempt: ours, torchrun's, the accelerators', then the order's.
 
     ``one_machine``: all members of a gang run on this machine (rehearsal), so rank 0 is at
-    127.0.0.1; otherwise at the instance id of rank 0, which the clouds' own DNS resolves.
+    127.0.0.1; otherwise at the address that its agent reported, or by its instance id's name.
     """
     env = {name: value for name, value in inherited.items() if not name.startswith("CLOUDGAVEL_")}
     indices = ",".join(str(index) for index in order.accelerator_indices)
@@ -37,7 +38,8 @@ def job_environment(
         }
     else:
         env["CUDA_VISIBLE_DEVICES"] = indices
-    first_peer = order.peers[0] if order.peers and not one_machine else "127.0.0.1"
+    addresses = () if one_machine else order.peer_addresses or order.peers
+    first_peer = addresses[0] if addresses else "127.0.0.1"
     port = 20_000 + zlib.crc32(f"{order.job}/{order.attempt}".encode()) % 10_000
     env |= {
         "CLOUDGAVEL_JOB": order.job,
@@ -66,6 +68,17 @@ def job_environment(
     library = str(scratch / "lib")
     env["PYTHONPATH"] = f"{library}:{python_path}" if python_path else library
     return {**env, **order.env}
+
+
+def own_address() -> str | None:
+    """Return the IP address by which this machine's network knows it; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Any address beyond the own network: the system picks the interface that leads there.
+            probe.connect(("203.0.113.1", 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
 
 
 def prepare_scratch(scratch: Path) -> None:

@@ -60,6 +60,8 @@ class AgentSettings:
     instance_id: str
     scratch: Path
     environment: Mapping[str, str]
+    address: str | None = None
+    """At which the other machines of a gang reach this one."""
     power_off_at_s: float | None = None
     """UNIX seconds at which to save and end, whatever the orders say."""
     notices: NoticeSource | None = None
@@ -285,6 +287,8 @@ class Agent:
             sequence_seen=self._orders.sequence if self._orders else 0,
             heartbeat_at_s=settings.wall(),
             agent_pid=os.getpid(),
+            # In a rehearsal all machines are this one.
+            address=None if self._around.one_machine else settings.address,
             jobs=tuple(
                 [attempt.report() for attempt in self._attempts.values()]
                 + list(self._refused.values())

@@ -52,6 +52,8 @@ class JobOrder:
     world_size: int = 1
     peers: tuple[str, ...] = ()
     """Instance ids of the gang by rank."""
+    peer_addresses: tuple[str, ...] = ()
+    """IP addresses of the gang by rank; empty where one is not known."""
     steps_total: int
     run_to_step: int | None = None
     """The grant: the job may run up to and including this many steps done; ``None`` = unbounded."""

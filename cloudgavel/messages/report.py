@@ -65,6 +65,8 @@ class Report:
     """Highest orders sequence that is fully taken into account here."""
     heartbeat_at_s: float
     agent_pid: int
+    address: str | None = None
+    """At which the other machines of a gang reach this one; ``None`` = not known."""
     jobs: tuple[JobReport, ...] = ()
     notice: Notice | None = None
     ending: bool = False

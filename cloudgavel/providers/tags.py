@@ -11,16 +11,21 @@ from collections.abc import Mapping
 RUN_TAG = "cloudgavel-run"
 TOKEN_TAG = "cloudgavel-token"
 OFFER_TAG = "cloudgavel-offer"
+GANG_TAG = "cloudgavel-gang"
+"""Only on machines of a gang over several: one value for all of the gang."""
 
 _LONGEST = 63
 
 
-def tags_of(*, run_id: str, token: str, offer_id: str) -> Mapping[str, str]:
+def tags_of(
+    *, run_id: str, token: str, offer_id: str, gang: str | None = None
+) -> Mapping[str, str]:
     """Labels of one machine; equal inputs give equal labels."""
     return {
         RUN_TAG: label_value(run_id),
         TOKEN_TAG: label_value(token),
         OFFER_TAG: label_value(offer_id),
+        **({} if gang is None else {GANG_TAG: label_value(gang)}),
     }
 
 

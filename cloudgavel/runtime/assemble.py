@@ -22,9 +22,10 @@ def rehearsal_offers(
 ) -> tuple[Offer, ...]:
     """Return the offers that a rehearsal of ``run`` may rent.
 
-    Priced, of the clouds and regions asked for, and with an accelerator that some job accepts.
-    ``gib_by_provider``: boot disks of these sizes are counted in. ``UsageError`` when none is
-    left, with what the catalogue does have.
+    Priced, of the clouds and regions asked for, and with an accelerator that some job accepts; of
+    rented clouds only what can be rented. ``gib_by_provider``: boot disks of these sizes are
+    counted in. ``UsageError`` when none is left, or none for a job whose accelerators there are,
+    with what the catalogue has.
     """
     wanted = {request.accelerator for job in run.jobs for request in job.accelerators}
     clouds = run.clouds or run.rehearsal.clouds
@@ -49,11 +50,34 @@ def rehearsal_offers(
             ],
             hints=["see what there is: cloudgavel prices"],
         )
+    if run.clouds:
+        priced = _rentable(run, priced)
     if gib_by_provider is not None:
         priced = [
             with_disk(offer, gib_by_provider.get(offer.provider, DEFAULT_GIB)) for offer in priced
         ]
     return tuple(sorted(priced, key=lambda offer: offer.offer_id))
+
+
+def _rentable(run: RunSpec, offers: Sequence[Offer]) -> list[Offer]:
+    """Leave out what its cloud never rents; refuse a job that accepts nothing else."""
+    from cloudgavel.providers.gcp import validate
+
+    why_not: dict[str, str] = {}
+    for offer in offers:
+        if offer.provider == "gcp" and (reason := validate.unrentable(offer)) is not None:
+            why_not[offer.offer_id] = reason
+    for job in run.jobs:
+        accepted = {request.accelerator for request in job.accelerators}
+        mine = [offer for offer in offers if offer.accelerator in accepted]
+        if mine and all(offer.offer_id in why_not for offer in mine):
+            reasons = sorted({why_not[offer.offer_id] for offer in mine})
+            raise UsageError(
+                f"job `{job.name}` accepts nothing that is rented",
+                facts=[("why", reason) for reason in reasons],
+                hints=["let it accept another accelerator: cloudgavel prices"],
+            )
+    return [offer for offer in offers if offer.offer_id not in why_not]
 
 
 def disk_sizes(environment: Mapping[str, str]) -> Mapping[str, float]:

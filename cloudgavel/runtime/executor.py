@@ -160,7 +160,9 @@ class Actuator:
             token=token,
             run_id=state.run_id,
             offer=offer,
-            tags=tags_of(run_id=state.run_id, token=token, offer_id=offer.offer_id),
+            tags=tags_of(
+                run_id=state.run_id, token=token, offer_id=offer.offer_id, gang=intent.gang
+            ),
         )
         running[self._pool.submit(self._provider.launch, request)] = (token, offer)
 

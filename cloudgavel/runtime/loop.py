@@ -68,6 +68,15 @@ class Surroundings:
     """Whether measured rates replace given ones; ``None`` = unless ``paced``."""
 
 
+def gang_of(launch: act.Launch, plan: RoundPlan) -> str | None:
+    """The job for whose gang several machines are rented in this round, this one among them."""
+    launches = [each for each in plan.actions if isinstance(each, act.Launch)]
+    for job in launch.for_jobs:
+        if sum(job in each.for_jobs for each in launches) > 1:
+            return job
+    return None
+
+
 class Loop:
     """A run being controlled. Not thread-safe: one caller at a time."""
 
@@ -275,6 +284,7 @@ class Loop:
                             for_jobs=action.for_jobs,
                             reason=action.reason,
                             round_number=plan.round_number,
+                            gang=gang_of(action, plan),
                         )
                     )
             elif isinstance(action, act.Start):

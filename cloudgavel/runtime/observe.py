@@ -222,7 +222,7 @@ def _instance_news(
     instance_id = record.instance_id
     report = world.reports.get(instance_id)
     if report is not None and record.ready_at_s is None and instance_id not in ends:
-        yield ev.InstanceReady(at_s=world.now_s, instance_id=instance_id)
+        yield ev.InstanceReady(at_s=world.now_s, instance_id=instance_id, address=report.address)
     if record.noticed or instance_id in ends:
         return
     listed = (world.listing or {}).get(instance_id)

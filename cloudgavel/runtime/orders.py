@@ -59,6 +59,7 @@ def _order(
     spec = job.spec
     offer = state.instances[instance_id].offer
     platform = "tpu" if offer.accelerator.startswith("tpu") else "gpu"
+    addresses = [state.instances[each].address for each in attempt.instance_ids]
     command = spec.commands.get(platform) or spec.commands.get("any") or ""
     return JobOrder(
         job=spec.name,
@@ -74,6 +75,7 @@ def _order(
         rank=attempt.instance_ids.index(instance_id),
         world_size=len(attempt.instance_ids),
         peers=attempt.instance_ids,
+        peer_addresses=tuple(each for each in addresses if each) if all(addresses) else (),
         steps_total=spec.steps_total,
         save_sequence=job.save_sequence,
         save_every_s=None if paced else attempt.save_every_s,

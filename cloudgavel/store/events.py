@@ -103,6 +103,8 @@ class LaunchIntended:
     for_jobs: tuple[str, ...]
     reason: str
     round_number: int
+    gang: str | None = None
+    """The job whose gang of several machines this one is of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +144,8 @@ class InstanceReady:
 
     at_s: float
     instance_id: str
+    address: str | None = None
+    """At which other machines reach it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -116,6 +116,7 @@ def _launch_intended(state: RunState, event: ev.LaunchIntended) -> RunState:
         tried=(),
         for_jobs=event.for_jobs,
         reason=event.reason,
+        gang=event.gang,
     )
     return replace(state, intents=with_item(state.intents, event.token, intent))
 
@@ -177,6 +178,7 @@ def _instance_ready(state: RunState, event: ev.InstanceReady) -> RunState:
         state,
         event.instance_id,
         ready_at_s=event.at_s,
+        address=event.address,
         state=InstanceState.READY if now is InstanceState.BOOTING else now,
     )
 

@@ -114,6 +114,7 @@ class IntentRecord:
     """Offers refused so far."""
     for_jobs: tuple[str, ...]
     reason: str
+    gang: str | None = None
     terminate_asked: bool = False
 
     @property
@@ -135,6 +136,7 @@ class InstanceRecord:
     launched_at_s: float
     expected_ready_at_s: float | None = None
     ready_at_s: float | None = None
+    address: str | None = None
     noticed: bool = False
     notice_ends_at_s: float | None = None
     for_jobs: tuple[str, ...] = ()

@@ -1,11 +1,22 @@
-"""Machines of one gang close together: cluster placement groups, made when first needed."""
+"""Machines of one gang close together: cluster placement groups, made when first needed.
 
+Only for types with a network made for gangs: elsewhere a group gains little, and its machines are
+harder to get.
+"""
+
+import re
 import threading
-from typing import Any
 
 from cloudgavel.providers.aws.clients import AwsClients
 from cloudgavel.providers.aws.failures import code_of
 from cloudgavel.providers.tags import RUN_TAG, label_value
+
+_CLUSTERED = re.compile(r"(p3dn|p4d|p4de|p5|p5e|p5en|p6\S*|trn1|trn1n|trn2)\.")
+
+
+def is_clustered(instance_type: str) -> bool:
+    """Whether a gang of this type is placed in a group."""
+    return _CLUSTERED.match(instance_type) is not None
 
 
 class Gangs:
@@ -16,7 +27,8 @@ class Gangs:
 
     def __init__(self, clients: AwsClients) -> None:
         self._clients = clients
-        self._made: set[tuple[str, str]] = set()
+        self._made: dict[tuple[str, str], str] = {}
+        """Region and name -> run."""
         self._lock = threading.Lock()
 
     def group_for(self, run_id: str, gang: str, *, region: str, zone_name: str) -> str:
@@ -25,8 +37,18 @@ class Gangs:
         with self._lock:
             if (region, name) not in self._made:
                 self._make(region, name, run_id)
-                self._made.add((region, name))
+                self._made[region, name] = run_id
         return name
+
+    def delete_all(self, run_id: str) -> None:
+        """Delete what this process made for a run without machines; what fails stays for later.
+
+        Groups cost nothing, but an account may have only so many.
+        """
+        with self._lock:
+            for (region, name), owner in list(self._made.items()):
+                if owner == run_id and _deleted(self._clients, region, name):
+                    del self._made[region, name]
 
     def _make(self, region: str, name: str, run_id: str) -> None:
         try:
@@ -50,23 +72,9 @@ def group_name(run_id: str, gang: str, zone_name: str) -> str:
     return f"cloudgavel-{label_value(f'{run_id}-{gang}-{zone_name}')}"
 
 
-def delete_groups(clients: AwsClients, region: str, run_id: str) -> list[str]:
-    """Delete the run's placement groups in a region; return those still in use.
-
-    Groups cost nothing, but an account may have only so many.
-    """
-    ec2: Any = clients.client("ec2", region)
-    answer = ec2.describe_placement_groups(
-        Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [label_value(run_id)]}]
-    )
-    left = []
-    for group in answer["PlacementGroups"]:
-        name = str(group["GroupName"])
-        try:
-            ec2.delete_placement_group(GroupName=name)
-        except Exception as error:
-            if code_of(error) == "InvalidPlacementGroup.InUse":
-                left.append(name)
-            elif code_of(error) != "InvalidPlacementGroup.Unknown":
-                raise
-    return left
+def _deleted(clients: AwsClients, region: str, name: str) -> bool:
+    try:
+        clients.client("ec2", region).delete_placement_group(GroupName=name)
+    except Exception as error:
+        return code_of(error) == "InvalidPlacementGroup.Unknown"
+    return True

@@ -16,7 +16,7 @@ from cloudgavel.providers.aws.failures import (
     code_of,
     explain,
 )
-from cloudgavel.providers.aws.gangs import Gangs
+from cloudgavel.providers.aws.gangs import Gangs, is_clustered
 from cloudgavel.providers.aws.images import ImageNotFound, Images, type_family
 from cloudgavel.providers.aws.interruption_queue import NOTICE_S, InterruptionQueues
 from cloudgavel.providers.aws.places import Place, Places
@@ -26,7 +26,6 @@ from cloudgavel.providers.aws.regions import check_regions
 from cloudgavel.providers.aws.settings import AwsSettings
 from cloudgavel.providers.aws.sightings import Sightings
 from cloudgavel.providers.aws.translate import (
-    GANG_TAG,
     Ec2Instance,
     client_token,
     instances_of,
@@ -41,7 +40,7 @@ from cloudgavel.providers.base import (
     Quota,
 )
 from cloudgavel.providers.failures import CallFailed, FailureKind, LaunchFailed
-from cloudgavel.providers.tags import RUN_TAG, label_value
+from cloudgavel.providers.tags import GANG_TAG, RUN_TAG, label_value
 
 log = logging.getLogger("cloudgavel.aws")
 
@@ -211,6 +210,8 @@ class AwsProvider:
             log.warning("%s", call_failed(error, f"list the instances in {region}").message)
             found += last
         self._sightings.noticed(self._queues.hear({each.instance_id for each in found}))
+        if not silent and all(each.state is MachineState.TERMINATED for each in found):
+            self._gangs.delete_all(run_id)
         return self._sightings.listing(found, run_id)
 
     def price_changes(self, instance_id: str, since_s: float) -> Sequence[tuple[float, float]]:
@@ -279,7 +280,8 @@ class AwsProvider:
         except Exception as error:
             raise self._refusal(error, offer) from error
         group = None
-        if gang := request.tags.get(GANG_TAG):
+        gang = request.tags.get(GANG_TAG)
+        if gang and is_clustered(offer.instance_type):
             try:
                 group = self._gangs.group_for(
                     request.run_id, gang, region=offer.region, zone_name=zone_name

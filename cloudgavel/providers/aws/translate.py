@@ -19,8 +19,6 @@ EXACT_TOKEN_TAG = "cloudgavel:token"
 EXACT_OFFER_TAG = "cloudgavel:offer"
 PRICE_TAG = "cloudgavel:usd-per-hour"
 """The values as they are: labels may end in a hash (``providers.tags``), AWS's tags need not."""
-GANG_TAG = "cloudgavel-gang"
-"""Machines of a launch that carry the same value are placed close together."""
 
 _SPOT_TAKEN = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
 _SHUT_ITSELF_DOWN = "Client.InstanceInitiatedShutdown"

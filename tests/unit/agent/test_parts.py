@@ -52,13 +52,19 @@ def test_a_tpu_job_sees_its_chips_and_no_gpu(tmp_path: Path) -> None:
     assert env["PJRT_DEVICE"] == "TPU"
 
 
-def test_gang_members_agree_on_where_rank_0_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("addresses", "first"), [(("10.0.0.7", "10.0.0.8"), "10.0.0.7"), ((), "i-7")]
+)
+def test_gang_members_agree_on_where_rank_0_is(addresses, first, tmp_path: Path) -> None:
+    peers = ("i-7", "i-8")
     ranks = [
-        environment(an_order(rank=rank, world_size=2, peers=("i-7", "i-8")), tmp_path)
+        environment(
+            an_order(rank=rank, world_size=2, peers=peers, peer_addresses=addresses), tmp_path
+        )
         for rank in (0, 1)
     ]
     assert [env["RANK"] for env in ranks] == ["0", "1"]
-    assert {env["MASTER_ADDR"] for env in ranks} == {"i-7"}
+    assert {env["MASTER_ADDR"] for env in ranks} == {first}
     assert len({env["MASTER_PORT"] for env in ranks}) == 1
 
 

@@ -9,13 +9,13 @@ from botocore.exceptions import NoCredentialsError
 from cloudgavel.errors import UsageError
 from cloudgavel.pricing.offer import CapacityType
 from cloudgavel.providers.aws.clients import AwsClients
-from cloudgavel.providers.aws.gangs import delete_groups, group_name
+from cloudgavel.providers.aws.gangs import group_name
 from cloudgavel.providers.aws.mocked.layer import Habits
 from cloudgavel.providers.aws.prices import SpotPoint
-from cloudgavel.providers.aws.translate import GANG_TAG, client_token
+from cloudgavel.providers.aws.translate import client_token
 from cloudgavel.providers.base import EndReason, MachineState
 from cloudgavel.providers.failures import CallFailed, FailureKind, LaunchFailed
-from cloudgavel.providers.tags import tags_of
+from cloudgavel.providers.tags import GANG_TAG, tags_of
 from tests.unit.aws.account import (
     RUN_ID,
     START_AT_S,
@@ -103,17 +103,26 @@ def test_the_client_token_follows_from_token_and_offer():
 
 
 def test_machines_of_a_gang_share_a_placement_group_that_goes_with_the_run():
-    with an_account(OD) as account:
-        for token in ("1", "2"):
-            account.provider.launch(a_request(OD, token=token, tags={GANG_TAG: "big-job"}))
-        account.provider.launch(a_request(OD, token="3"))
+    big = an_offer(instance_type="p4d.24xlarge", accelerator="A100", vcpus=96.0)
+    with an_account(OD, big) as account:
+        gang = {GANG_TAG: "big-job"}
+        ids = [
+            account.provider.launch(a_request(offer, token=token, tags=tags)).instance_id
+            for offer, token, tags in ((big, "1", gang), (big, "2", gang), (big, "3", {}))
+        ]
+        # An ordinary network gains little by a group, and is harder to get in one.
+        ids.append(account.provider.launch(a_request(OD, token="4", tags=gang)).instance_id)
         groups = [
             call.parameters["Placement"].get("GroupName") for call in account.sent("RunInstances")
         ]
         name = group_name(RUN_ID, "big-job", "us-east-1b")
-        assert groups == [name, name, None]
+        assert groups == [name, name, None, None]
         assert len(account.sent("CreatePlacementGroup")) == 1
-        assert delete_groups(account.clients, "us-east-1", RUN_ID) == []
+        account.provider.list_instances(RUN_ID)
+        assert account.sent("DeletePlacementGroup") == []
+        for instance_id in ids:
+            account.provider.terminate(instance_id)
+        account.provider.list_instances(RUN_ID)
         ec2 = account.clients.client("ec2", "us-east-1")
         assert ec2.describe_placement_groups()["PlacementGroups"] == []
 

@@ -12,6 +12,7 @@ from cloudgavel.providers.base import LaunchRequest, MachineState, Quota
 from cloudgavel.providers.failures import CallFailed, FailureKind
 from cloudgavel.providers.simulated.attempt import Failure
 from cloudgavel.providers.simulated.habits import CloudHabits
+from cloudgavel.providers.tags import GANG_TAG
 from cloudgavel.runtime.requests import CANCEL, DOWN, SET_BUDGET, events_of_request
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
@@ -183,6 +184,40 @@ def test_a_gang_that_loses_one_machine_is_lost_as_a_whole_and_keeps_its_retries(
     assert job.attempts[1].restored_step == 600
     assert 0 < job.steps_repeated <= 100
     assert imbalance_micro_usd(stage.loop.state) == 0
+
+
+def test_the_machines_of_a_gang_are_told_apart_from_others_and_learn_each_others_address() -> None:
+    stage = Stage(a_run(a_job(steps=500)), [an_offer()])
+    stage.script.gang = 2
+    requests, orders = [], []
+    launch, channel = stage.cloud.launch, stage.world.channel
+    send, reports = channel.send, channel.reports
+
+    def with_addresses():
+        return {
+            name: replace(report, address=f"10.0.0.{number}")
+            for number, (name, report) in enumerate(sorted(reports().items()))
+        }
+
+    stage.cloud.launch = lambda request: requests.append(request) or launch(request)
+    channel.send = lambda given: orders.append(given) or send(given)
+    channel.reports = with_addresses
+    stage.run_to_end()
+    assert stage.loop.state.jobs["a"].phase is JobPhase.FINISHED
+    assert [request.tags[GANG_TAG] for request in requests] == ["a", "a"]
+    jobs = [job for given in orders for job in given.jobs]
+    assert {job.peer_addresses for job in jobs} == {("10.0.0.0", "10.0.0.1")}
+    assert {job.rank for job in jobs} == {0, 1}
+
+
+def test_a_machine_of_its_own_is_no_gang() -> None:
+    stage = Stage(a_run(a_job("a"), a_job("b")), [an_offer()])
+    requests = []
+    launch = stage.cloud.launch
+    stage.cloud.launch = lambda request: requests.append(request) or launch(request)
+    stage.run_to_end()
+    assert len(requests) == 2
+    assert all(GANG_TAG not in request.tags for request in requests)
 
 
 def test_a_move_saves_first_and_counts_as_one() -> None:
