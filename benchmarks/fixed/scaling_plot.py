@@ -23,7 +23,7 @@ LINES = (
         MaxMinFairness(space_sharing=True),
         {"sharing": True},
         "#c8553d",
-        SIZES[:-2],
+        SIZES,
     ),
     (
         "hierarchical water filling",

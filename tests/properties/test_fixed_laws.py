@@ -190,3 +190,31 @@ def test_rounds_place_whole_gangs_within_the_cluster(problem, rounds):
             assert problem.feasible[row, turn.pool]
         assert used["V"] <= sizes["V"] and used["K"] <= sizes["K"]
         credits, held = found.credits, found.turns
+
+
+@pytest.mark.parametrize("space_sharing", [False, True])
+@pytest.mark.parametrize("policy", [MaxMinFairness(), Makespan(), MaxTotalThroughput()])
+@SMALL
+@given(problem=problems(), copies=st.integers(2, 3))
+def test_classes_of_equal_jobs_change_no_objective(policy, space_sharing, problem, copies):
+    rows = np.repeat(np.arange(len(problem.jobs)), copies)
+    many = replace(
+        problem,
+        jobs=tuple(
+            replace(problem.jobs[row], name=f"j{number}") for number, row in enumerate(rows)
+        ),
+        throughput_steps_per_s=problem.throughput_steps_per_s[rows],
+        feasible=problem.feasible[rows],
+        change_over_s=problem.change_over_s[rows],
+        sharing=replace(problem.sharing, kind_of_job=problem.sharing.kind_of_job[rows]),
+    )
+    cluster = cluster_of(many, with_steps=True)
+    if not cluster.able.any():
+        return
+    collapsed, full = (
+        solve_shares(cluster, policy.goal(cluster), space_sharing=space_sharing, collapse=collapse)
+        for collapse in (True, False)
+    )
+    assert collapsed.groups.count < full.groups.count
+    values = [policy.value(cluster, each.throughput()) for each in (collapsed, full)]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)

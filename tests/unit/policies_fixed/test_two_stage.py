@@ -133,3 +133,14 @@ def test_the_least_cost_equals_the_matrices(seed: int) -> None:
     assert oracle.status == 0, oracle.message
     assert found.status is AllocationStatus.OPTIMAL
     assert found.cost_usd == pytest.approx(oracle.fun, rel=1e-5)
+
+
+def test_doubled_prices_double_the_least_cost() -> None:
+    once, twice = (
+        LeastCostWithDeadlines().allocate(
+            random_problem(5, [2, 1], 3, prices=[2.0 * by, 0.5 * by], deadlines=[2e4] * 5)
+        )
+        for by in (1.0, 2.0)
+    )
+    assert once.cost_usd is not None
+    assert twice.cost_usd == pytest.approx(2 * once.cost_usd, rel=1e-6)
