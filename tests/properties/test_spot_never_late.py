@@ -67,7 +67,7 @@ def worlds(draw: st.DrawFn) -> tuple[SpotTerms, Market, np.random.Generator]:
         changeover_s=changeover * TICK_S,
         work_s=np.full(jobs, work * TICK_S),
         deadline_s=np.full(jobs, (work + spare) * TICK_S),
-        work_rate=np.ones(offers),
+        work_rate=np.full(offers, draw(st.sampled_from([0.6, 1.0, 1.7]))),
         holds_for_tick=draw(st.booleans()),
     )
     market = Market(
@@ -168,6 +168,27 @@ def test_jobs_that_share_on_demand_slots_are_never_late(
         pending = np.maximum(pending - 1.0, 0.0)
         held = np.where(held == 0, np.where(dice.random(jobs) < 0.5, WAIT, 0), held)
     assert np.all(finished <= deadline + 1e-6)
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.7])
+def test_a_fresh_spot_machine_that_would_end_the_job_late_is_not_started(rate: float) -> None:
+    """The last tick has room for the work that is left but not for a change-over."""
+    terms = SpotTerms(
+        tick_s=600.0,
+        changeover_s=186.0,
+        work_s=np.array([3000.0]),
+        deadline_s=np.array([3186.0]),
+        work_rate=np.full(1, rate),
+        holds_for_tick=True,
+    )
+    there = np.ones((1, 7, 1), dtype=bool)
+    market = Market(
+        available=there,
+        spot_usd_per_hour=np.full(there.shape, 0.1),
+        on_demand_usd_per_hour=np.ones(1),
+    )
+    outcome = replay(SpotUnderDeadline(terms, family=FAMILY, shelf=SHELF), terms, market)
+    assert outcome.missed.tolist() == [False]
 
 
 def test_the_cap_with_a_tight_share_forbids_spot_after_bad_luck() -> None:

@@ -18,6 +18,9 @@ from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Bools, Floats, Ints, 
 
 GENERIC_FAMILY = RegimeFamily()
 """Prior for an offer of which nothing is known."""
+_EXPECTED_SWITCH, _SWITCH_WEIGHT = 0.03, 4.0
+"""Chance per tick that a machine is lost while another offer is there, before anything was seen,
+and how many ticks of looking that guess counts for."""
 
 
 class SpotUnderDeadline:
@@ -48,7 +51,8 @@ class SpotUnderDeadline:
         self._offers: Outlook | None = None
         self._ratio_sum: Floats | None = None
         self._steps = 0
-        self._switch_sum, self._switch_count = 0.0, 0
+        self._switch_sum = np.full(len(terms.work_s), _EXPECTED_SWITCH * _SWITCH_WEIGHT)
+        self._switch_count = np.full(len(terms.work_s), _SWITCH_WEIGHT)
         self._cap_usd: Floats | None = None
         self.opinion: SpotOpinion | None = None
         """Why the last answer was given."""
@@ -67,16 +71,15 @@ class SpotUnderDeadline:
             else (1 - self._market.loss_chance())[:, None]
         )
         if several:
-            there = view.available.any(axis=1)
-            self._switch_sum += float(switch_chances(view.available, offer_return).sum())
-            self._switch_count += int(there.sum())
+            self._switch_sum += switch_chances(view.available, offer_return)
+            self._switch_count += view.available.any(axis=1)
         self.opinion = judge(
             self._terms,
             view,
             market=self._market,
             offer_return=offer_return,
             table_ratio=self._ratio_sum / self._steps,
-            switch_chance=self._switch_sum / max(1, self._switch_count),
+            switch_chance=self._switch_sum / self._switch_count if several else 0.0,
             cap_usd=self._cap_usd,
             family=self._family,
             shelf=self._shelf,

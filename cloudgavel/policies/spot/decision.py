@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloudgavel.policies.spot.belief import Outlook
-from cloudgavel.policies.spot.regimes import RegimeFamily
+from cloudgavel.policies.spot.belief import Outlook, agreeing
+from cloudgavel.policies.spot.regimes import RegimeFamily, step_chain
 from cloudgavel.policies.spot.safety import (
     affordable_spot,
     affordable_wait,
+    ends_on_held_spot,
     latest_on_demand_start_s,
     safe_spot,
     safe_wait,
@@ -82,7 +83,7 @@ def judge(
     market: Outlook,
     offer_return: Floats,
     table_ratio: Floats,
-    switch_chance: float = 0.0,
+    switch_chance: Floats | float = 0.0,
     cap_usd: Floats,
     family: RegimeFamily,
     shelf: TableShelf,
@@ -95,8 +96,8 @@ def judge(
         market: (J, A, K) outlook of "is any offer there".
         offer_return: (J, O) chance that each offer is there in the next step.
         table_ratio: (J,) expected spot price per work over the on-demand price, in the long run.
-        switch_chance: how often per tick, in the long run, a held machine is lost while another
-            offer is there.
+        switch_chance: (J,) how often per tick, in the long run, a held machine is lost while
+            another offer is there.
         cap_usd: (J,) most each job may cost in all.
         family: the regimes that belief and tables share.
         shelf: where tables come from.
@@ -118,7 +119,10 @@ def judge(
     after_wait_s = work_s
     after_on_demand_s = work_s + on_demand_pending_s - tick_s
     after_spot_s = work_s[:, None] - rate * (tick_s - pending_s)
-    after_loss_s = work_s[:, None] - rate * np.maximum(tick_s - pending_s, 0.0)
+    gained_s = rate * np.maximum(tick_s - pending_s, 0.0)
+    unsaved_s = terms.lost_work_s / 2 * np.ones_like(gained_s)
+    lost_s = np.where(keeps, unsaved_s, np.minimum(unsaved_s, gained_s))
+    after_loss_s = work_s[:, None] - gained_s + lost_s
     # What may still be wasted above "the rest on on-demand", in seconds of on-demand.
     real_price = view.on_demand_usd_per_hour / HOUR_S
     allowance_s = (cap_usd - view.spent_usd) / real_price
@@ -126,15 +130,18 @@ def judge(
     spot_cost = spot_s * spot_price / HOUR_S
     paid_s = spot_s * view.spot_usd_per_hour / HOUR_S / real_price[:, None]
 
-    next_any = market.spot.sum(axis=(-2, -1))
-    up = market.spot / np.maximum(next_any, 1e-300)[:, None, None]
-    down = market.none / np.maximum(1 - next_any, 1e-300)[:, None, None]
     if offers == 1:
-        any_there = next_any
+        any_there = market.spot.sum(axis=(-2, -1))
         other_there = np.zeros((jobs, 1))
     else:
         any_there = 1 - (1 - offer_return).prod(axis=1)
         other_there = others_there(offer_return)
+        there_now = view.available.any(axis=1)
+        change_chance = np.where(there_now, 1 - any_there, any_there)
+        market = agreeing(market, there_now, step_chain(family, tick_s), change_chance)
+    next_any = market.spot.sum(axis=(-2, -1))
+    up = market.spot / np.maximum(next_any, 1e-300)[:, None, None]
+    down = market.none / np.maximum(1 - next_any, 1e-300)[:, None, None]
 
     wait_usd, on_demand_usd = np.zeros(jobs), on_demand_cost.copy()
     spot_usd = spot_cost.copy()
@@ -172,11 +179,11 @@ def judge(
         for offer in range(offers):
             stays, other = offer_return[rows, offer], other_there[rows, offer]
             spent_s = paid_s[rows, offer]
-            after_s, lost_s = after_spot_s[rows, offer], after_loss_s[rows, offer]
+            after_s, loss_s = after_spot_s[rows, offer], after_loss_s[rows, offer]
             run = stays * value(SPOT_HELD, up, after_s, spent_s)
             if offers > 1:
-                run += (1 - stays) * other * value(SPOT_NONE, up, lost_s, spent_s)
-            run += (1 - stays) * (1 - other) * value(GONE_NONE, down, lost_s, spent_s)
+                run += (1 - stays) * other * value(SPOT_NONE, up, loss_s, spent_s)
+            run += (1 - stays) * (1 - other) * value(GONE_NONE, down, loss_s, spent_s)
             spot_usd[rows, offer] += share * run
 
     safe = safe_spot(terms, view)
@@ -191,15 +198,8 @@ def judge(
         best,
         np.where(wait_usd <= on_demand_usd, WAIT, ON_DEMAND),
     )
-    held = np.maximum(view.held, 0)
-    rows = np.arange(jobs)
-    ends = (
-        (view.held >= 0)
-        & view.available[rows, held]
-        & (view.pending_s + work_s / terms.rate_of(view.held) <= tick_s + 1e-6)
-    )
     forced = ~safe_wait(terms, view) & ~(view.available & safe).any(axis=1)
-    choice = np.where(ends, held, choice)
+    choice = np.where(ends_on_held_spot(terms, view), view.held, choice)
     return SpotOpinion(
         choice=np.where(work_s > 0, choice, WAIT),
         wait_usd=wait_usd,
@@ -249,7 +249,7 @@ def table_step_s(terms: SpotTerms, deadline_s: float) -> float:
 def _tables(
     terms: SpotTerms,
     ratios: Floats,
-    switch_chance: float,
+    switch_chance: Floats | float,
     family: RegimeFamily,
     shelf: TableShelf,
 ) -> Iterator[tuple[Ints, Floats, ValueTable]]:
@@ -264,16 +264,26 @@ def _tables(
     # Values are concave in the price: a straight line between two tables is a lower bound.
     low_ratio, high_ratio = RATIO_GRID ** low.astype(float), RATIO_GRID ** (low + 1.0)
     share = (np.clip(ratios, *RATIO_RANGE) - low_ratio) / (high_ratio - low_ratio)
-    for step in np.unique(step_s).tolist():
-        group = step_s == step
+    classes = np.array(SWITCH_GRID)
+    distance = np.abs(np.asarray(switch_chance, dtype=float)[..., None] - classes)
+    switch = np.broadcast_to(classes[distance.argmin(axis=-1)], step_s.shape)
+    for step, chance in np.unique(np.stack([step_s, switch], axis=1), axis=0).tolist():
+        group = (step_s == step) & (switch == chance)
         steps = _steps_class(terms.deadline_s[group].max() / step)
         for level in np.unique([low[group], low[group] + 1]).tolist():
             weight = np.where(low == level, 1 - share, np.where(low + 1 == level, share, 0.0))
             rows = np.flatnonzero(group & (weight > 1e-6))
             if rows.size:
                 ratio = float(RATIO_GRID**level)
-                key = _key(terms, family, ratio, step, steps, switch_chance)
+                key = _key(terms, family, ratio, step, steps, chance)
                 yield rows, weight[rows], shelf.table(key)
+
+
+def _lost_class(steps: float) -> float:
+    """Few amounts of unsaved work, so that jobs share tables."""
+    if steps < 0.02:
+        return 0.0
+    return round(float(1.5 ** np.round(np.log(steps) / np.log(1.5))), 6)
 
 
 def _steps_class(steps: float) -> int:
@@ -289,7 +299,6 @@ def _key(
     steps: int,
     switch_chance: float,
 ) -> TableKey:
-    chance = min(SWITCH_GRID, key=lambda value: abs(value - switch_chance))
     return TableKey(
         family=family,
         price_ratio=round(ratio, 6),
@@ -298,5 +307,6 @@ def _key(
         steps=steps,
         slack_steps=float(steps),
         holds_for_step=terms.holds_for_tick,
-        switch_chance=round(1 - (1 - chance) ** (step_s / terms.tick_s), 9),
+        lost_steps=_lost_class(terms.lost_work_s / 2 / step_s),
+        switch_chance=round(1 - (1 - switch_chance) ** (step_s / terms.tick_s), 9),
     )

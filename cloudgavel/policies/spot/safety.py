@@ -28,13 +28,21 @@ def must_be_on_demand(terms: SpotTerms, view: SpotView) -> Bools:
     The exception: a spot machine that ends the job within this tick.
     """
     tight = slack_s(terms, view) < safety_reserve_s(terms) - _ROUNDING_S
-    rows = np.arange(len(view.held))
+    return tight & ~ends_on_held_spot(terms, view)
+
+
+def ends_on_held_spot(terms: SpotTerms, view: SpotView) -> Bools:
+    """(J,) whether the spot machine that is held ends the job within this tick and in time."""
     held = np.maximum(view.held, 0)
-    keeps = (view.held >= 0) & view.available[rows, held]
-    ends = (
-        view.pending_s + view.work_left_s / terms.rate_of(view.held) <= terms.tick_s + _ROUNDING_S
-    )
-    return tight & ~(keeps & ends)
+    keeps = (view.held >= 0) & view.available[np.arange(len(held)), held]
+    needed_s = view.pending_s + view.work_left_s / terms.rate_of(view.held)
+    result: Bools = keeps & (needed_s <= _in_tick_s(terms, view))
+    return result
+
+
+def _in_tick_s(terms: SpotTerms, view: SpotView) -> Floats:
+    """(J,) seconds in which a machine must end a job to end it within this tick and in time."""
+    return np.minimum(terms.tick_s, terms.deadline_s - view.elapsed_s) + _ROUNDING_S
 
 
 def safe_wait(terms: SpotTerms, view: SpotView) -> Bools:
@@ -53,10 +61,12 @@ def safe_spot(terms: SpotTerms, view: SpotView) -> Bools:
     keeps = view.held[:, None] == np.arange(view.available.shape[1])
     pending_s = np.where(keeps, view.pending_s[:, None], terms.changeover_s)
     rate = terms.work_rate
-    ends = pending_s + view.work_left_s[:, None] / rate <= terms.tick_s + _ROUNDING_S
+    needed_s = pending_s + view.work_left_s[:, None] / rate
+    ends = needed_s <= _in_tick_s(terms, view)[:, None]
     spare_s = slack_s(terms, view)[:, None] - terms.changeover_s - terms.tick_s - terms.lost_work_s
     if terms.holds_for_tick:
-        spare_s = spare_s + rate * np.maximum(terms.tick_s - pending_s, 0.0)
+        gained_s = rate * np.maximum(terms.tick_s - pending_s, 0.0)
+        spare_s = spare_s + np.minimum(gained_s, view.work_left_s[:, None])
     else:
         ends = ends & keeps
     result: Bools = ends | (spare_s >= -_ROUNDING_S)
@@ -198,6 +208,7 @@ __all__ = [
     "RiskCap",
     "affordable_spot",
     "affordable_wait",
+    "ends_on_held_spot",
     "joint_on_demand",
     "latest_on_demand_start_s",
     "must_be_on_demand",

@@ -46,6 +46,8 @@ class TableKey:
     """Largest slack."""
     holds_for_step: bool = False
     """Spot that is there when a step begins stays to its end; else it may vanish within."""
+    lost_steps: float = 0.0
+    """Unsaved work that goes with a machine that is lost, on average, in steps of on-demand."""
     switch_chance: float = 0.0
     """Chance per step that the machine held is lost while another offer is there: several zones."""
 
@@ -191,20 +193,24 @@ def build_table(key: TableKey) -> ValueTable:
     pending = min(changeover, 1.0)
     """Of a start's step, the part without progress."""
     wait_slack, start_slack = _shift_matrix(grid, 1.0), _shift_matrix(grid, changeover)
-    lost_slack = _shift_matrix(grid, pending)
+    lost_fresh = pending + min(key.lost_steps, 1.0 - pending)
+    keep_lost_slack, start_lost_slack = (
+        _shift_matrix(grid, by) for by in (key.lost_steps, lost_fresh)
+    )
     earn, start_spot = spend(price - 1.0), spend(price - 1.0 + changeover)
-    lost_spot, start_on_demand = spend(price - 1.0 + pending), spend(changeover)
+    keep_lost, start_lost = spend(price - 1.0 + key.lost_steps), spend(price - 1.0 + lost_fresh)
+    start_on_demand = spend(changeover)
     room = levels[:, None, None] * changeover if capped else np.full((len(levels), 1, 1), 1e9)
     slack = grid[None, :, None]
     vanishes = 0.0 if key.holds_for_step else 1.0
-    worst = max(1.0 - changeover, 0.0) - price * max(1.0, changeover) - changeover
-    can_wait = (slack >= changeover + 1.0 - _ROUNDING) & (room >= changeover - _ROUNDING)
-    can_start = (slack >= changeover + max(pending, vanishes) - _ROUNDING) & (
-        room + worst >= -_ROUNDING
-    )
-    can_keep = (slack >= changeover + vanishes - _ROUNDING) & (
-        room + 1.0 - price - changeover >= -_ROUNDING
-    )
+    reserve = changeover + 2 * key.lost_steps - _ROUNDING
+    """The guards count with all of a save interval, twice what is lost on average."""
+    wait_room = room - changeover
+    start_room = wait_room + max(1.0 - changeover, 0.0) - price * max(1.0, changeover)
+    keep_room = wait_room + 1.0 - price - 2 * key.lost_steps
+    can_wait = (slack >= reserve + 1.0) & (wait_room >= -_ROUNDING)
+    can_start = (slack >= reserve + max(pending, vanishes)) & (start_room >= -_ROUNDING)
+    can_keep = (slack >= reserve + vanishes) & (keep_room >= -_ROUNDING)
     no_wait, no_start, no_keep = (
         np.where(allowed, 0.0, 1e9).astype(np.float32)
         for allowed in (can_wait, can_start, can_keep)
@@ -225,10 +231,12 @@ def build_table(key: TableKey) -> ValueTable:
         work = (step - grid).astype(np.float32)[:, None]
         run_cost = np.clip(work, 0.0, 1.0)
         start_cost = np.clip(work + np.float32(changeover), 0.0, 1.0)
-        spot_keep = read(held + lost[0], earn) + np.float32(price) * run_cost + no_keep
+        gone = read(keep_lost_slack @ lost[0], keep_lost) if key.lost_steps else read(lost[0], earn)
+        spot_keep = read(held, earn) + gone + np.float32(price) * run_cost + no_keep
         # A machine that ends the job within the step is safe.
         spot_keep = np.where(work <= 1.0, np.float32(price) * run_cost, spot_keep)
-        spot_start = read(start_slack @ held, start_spot) + read(lost_slack @ lost[0], lost_spot)
+        gone = read(start_lost_slack @ lost[0], start_lost)
+        spot_start = read(start_slack @ held, start_spot) + gone
         spot_start += np.float32(price) * start_cost + no_start
         wait_up = wait_slack @ idle_up + no_wait
         wait_down = wait_slack @ idle_down + no_wait

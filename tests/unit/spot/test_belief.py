@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cloudgavel.policies.spot.belief import first_belief, outlook, seen
+from cloudgavel.policies.spot.belief import agreeing, first_belief, outlook, seen
 from cloudgavel.policies.spot.regimes import RegimeFamily, step_chain
 
 TINY = RegimeFamily(
@@ -102,3 +102,21 @@ def test_belief_recovers_when_the_regime_changes() -> None:
 def test_weights_must_fit() -> None:
     with pytest.raises(ValueError, match="weights"):
         RegimeFamily(weights=(1.0,)).prior()
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_better_forecast_moves_the_hazard_and_nothing_else(up: bool) -> None:
+    chain = step_chain(TINY, 600.0)
+    now = np.array([up, up])
+    prospect = outlook(first_belief(TINY, now), now, chain)
+    hazards = (chain.change @ chain.mix.T)[int(up)]
+    wanted = np.array([hazards.min() * 1.5, hazards.max() * 0.8])
+    result = agreeing(prospect, now, chain, wanted)
+    before, after = (prospect.spot, result.spot) if up else (prospect.none, result.none)
+    mean = (after * hazards).sum(axis=(-2, -1)) / after.sum(axis=(-2, -1))
+    assert mean == pytest.approx(wanted, rel=1e-2)
+    assert after.sum(axis=(-2, -1)) == pytest.approx(before.sum(axis=(-2, -1)))
+    assert result.loss_chance() == pytest.approx(prospect.loss_chance())
+    out_of_reach = agreeing(prospect, now, chain, np.array([0.0, 1.0]))
+    assert np.all(np.isfinite(out_of_reach.spot))
+    assert np.all(np.isfinite(out_of_reach.none))

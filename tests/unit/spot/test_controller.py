@@ -124,6 +124,57 @@ def test_learning_lowers_regret_in_later_jobs_of_a_stationary_market() -> None:
     assert replay(warm, given, rest).cost_usd.mean() < replay(cold, given, rest).cost_usd.mean()
 
 
+def test_after_a_regime_change_regret_recovers() -> None:
+    """What was learnt in a calm market hurts right after it has turned, and soon no more."""
+    dice = np.random.default_rng(4)
+    jobs = 60
+    given = terms(work_ticks=30, deadline_ticks=40, tick_s=600.0, jobs=jobs)
+    calm = markov_market(dice, jobs=jobs, ticks=80, stay_chance=0.995, away_chance=0.3)
+    storm = markov_market(dice, jobs=jobs, ticks=140, stay_chance=0.5, away_chance=0.8)
+    rest = market(storm.available[:, 90:, 0])
+    shelf = TableShelf()
+
+    def mean_usd(calm_ticks: int, storm_ticks: int) -> float:
+        learner = SpotUnderDeadline(given, family=RegimeFamily(), shelf=shelf)
+        for step in range(80 - calm_ticks, 80):
+            learner.watch(calm.available[:, step])
+        for step in range(90 - storm_ticks, 90):
+            learner.watch(storm.available[:, step])
+        return float(replay(learner, given, rest).cost_usd.mean())
+
+    misled, recovered, never_misled = mean_usd(80, 0), mean_usd(80, 90), mean_usd(0, 90)
+    assert misled > recovered
+    assert recovered == pytest.approx(never_misled, rel=0.005)
+
+
+def test_a_batch_of_jobs_in_many_zones_answers_as_each_alone() -> None:
+    """What one job sees of its zones does not leak into another's decision."""
+    given = terms(work_ticks=20, deadline_ticks=28, tick_s=600.0, jobs=3, rates=[1.0] * 3)
+    there = markov_market(
+        np.random.default_rng(6), jobs=3, ticks=30, stay_chance=0.7, away_chance=0.7, offers=3
+    )
+    together = replay(policy(given), given, there, keep_choices=True)
+    assert together.choices is not None
+    for row in range(3):
+        one = terms(work_ticks=20, deadline_ticks=28, tick_s=600.0, jobs=1, rates=[1.0] * 3)
+        alone = replay(policy(one), one, market(there.available[[row]]), keep_choices=True)
+        assert alone.choices is not None
+        steps = alone.choices.shape[1]
+        assert alone.choices[0].tolist() == together.choices[row, :steps].tolist()
+
+
+def test_unsaved_work_makes_a_flapping_offer_worth_less() -> None:
+    now = view(work_left_s=[12_000], available=[[True]], held=[0])
+    answers = []
+    for lost_work_s in (0.0, 1200.0):
+        given = terms(work_ticks=20, deadline_ticks=60, tick_s=600.0, lost_work_s=lost_work_s)
+        told = policy(given)
+        told.decide(now)
+        assert told.opinion is not None
+        answers.append(float(told.opinion.spot_usd[0, 0]))
+    assert answers[1] > answers[0] * 1.01
+
+
 def test_tables_outlive_the_process_on_disk(tmp_path) -> None:
     key = TableKey(
         family=FAMILY, price_ratio=0.3, changeover_steps=1.0, step_s=600.0, steps=9, slack_steps=9.0

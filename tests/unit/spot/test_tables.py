@@ -42,7 +42,14 @@ def key(family: RegimeFamily, **changes: float) -> TableKey:
 
 
 def plain_value(
-    family: RegimeFamily, time: int, slack: int, up: bool, held: str, price: float, holds: bool
+    family: RegimeFamily,
+    time: int,
+    slack: int,
+    up: bool,
+    held: str,
+    price: float,
+    holds: bool,
+    lost: int,
 ) -> np.ndarray:
     """(A, K) least expected cost by recursion over courses, with plenty of allowance, change-over
     of one step: written from the rules, not from the table's code.
@@ -62,7 +69,8 @@ def plain_value(
                 weight = chain.mix[regime, then]
                 change = chain.change[int(up), age, then]
                 lost_held = "none" if up and next_held == "spot" else next_held
-                ended = value(time - 1, next_slack, not up, lost_held, 0, then)
+                unsaved = lost if up and held == next_held == "spot" else 0
+                ended = value(time - 1, next_slack - unsaved, not up, lost_held, 0, then)
                 on = chain.age_on[age]
                 older = min(age + 1, ages - 1)
                 stayed = (1 - on) * value(time - 1, next_slack, up, next_held, age, then)
@@ -70,7 +78,7 @@ def plain_value(
                 total += weight * (change * ended + (1 - change) * stayed)
             return total
 
-        free = slack >= 2
+        free = slack >= 2 + 2 * lost
         options = []
         if held == "on_demand":
             options.append(1.0 + after(slack, held))
@@ -89,7 +97,7 @@ def plain_value(
     )
 
 
-@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize(("holds", "lost"), [(False, 0), (True, 0), (False, 1)])
 @pytest.mark.parametrize(
     "family",
     [
@@ -102,15 +110,15 @@ def plain_value(
         ),
     ],
 )
-def test_the_table_equals_a_plain_recursion(family: RegimeFamily, holds: bool) -> None:
-    table = build_table(key(family, holds_for_step=holds))
+def test_the_table_equals_a_plain_recursion(family: RegimeFamily, holds: bool, lost: int) -> None:
+    table = build_table(key(family, holds_for_step=holds, lost_steps=float(lost)))
     for time, slack in ((4, 1), (4, 2), (7, 3), (8, 5), (9, 4)):
         for (up, held), kind in KINDS.items():
             found = table.look_up(
                 np.array([float(time)]), np.array([float(slack)]), np.array([99.0]), kind
             )[0]
             assert found == pytest.approx(
-                plain_value(family, time, slack, up, held, 0.3, holds), rel=1e-4
+                plain_value(family, time, slack, up, held, 0.3, holds, lost), rel=1e-4
             ), (time, slack, up, held)
 
 
