@@ -136,7 +136,7 @@ def judge(
     else:
         any_there = 1 - (1 - offer_return).prod(axis=1)
         other_there = others_there(offer_return)
-        there_now = view.available.any(axis=1)
+        there_now: Bools = np.asarray(view.available.any(axis=1))
         change_chance = np.where(there_now, 1 - any_there, any_there)
         market = agreeing(market, there_now, step_chain(family, tick_s), change_chance)
     next_any = market.spot.sum(axis=(-2, -1))
