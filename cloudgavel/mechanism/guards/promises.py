@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s, stop_s
-from cloudgavel.mechanism.guards.claims import is_safe, restart_claim, safe_span_s
-from cloudgavel.mechanism.guards.safety_net import stepping_s
+from cloudgavel.mechanism.guards.claims import claim_in, is_safe, restart_claim, safe_span_s
+from cloudgavel.mechanism.guards.safety_net import on_demand_columns, stepping_s
 from cloudgavel.mechanism.situation import Situation, usd
 from cloudgavel.mechanism.state import ClusterState, JobView
 from cloudgavel.policies.allocation import RelaxedPromise
@@ -420,6 +420,17 @@ def _limits_allow(situation: Situation, job: JobView, cost_usd: float) -> bool:
 
 
 def _rests_on_estimates(situation: Situation, row: int, job: JobView) -> bool:
-    return all(
-        situation.columns[each].request.label in job.estimated for each in situation.options(row)
+    """Whether no way on demand at a given or measured rate keeps the deadline."""
+
+    def is_estimated(column: int) -> bool:
+        return situation.columns[column].request.label in job.estimated
+
+    if not any(is_estimated(each) for each in situation.options(row)):
+        return False
+    if is_safe(situation, job):
+        return is_estimated(situation.held[job.spec.name])
+    start_at_s = next_decision_at_s(situation.state)
+    return not any(
+        not is_estimated(each) and claim_in(situation, row, each, start_at_s).in_time
+        for each in on_demand_columns(situation, row)
     )

@@ -142,3 +142,17 @@ def test_a_starting_job_is_not_moved_for_money() -> None:
     job = on_machine(a_job(steps=900_000), machine, phase=JobPhase.STARTING)
     plan = decide(a_state(job, instances=(machine,)), FixedPolicy("spot"))
     assert not any(isinstance(each, (Launch, Move)) for each in plan.actions)
+
+
+def test_no_promise_is_covered_by_an_estimate() -> None:
+    """The T4 is slow and known, the V100 fast and estimated: what keeps the deadline decides."""
+
+    def promise(deadline_in_s: float, *, estimated: str) -> str:
+        job = a_job(on="T4 V100", deadline_in_s=deadline_in_s, estimated=frozenset({estimated}))
+        offers = (an_offer("T4", price=1.0), an_offer())
+        return decide(a_state(job, offers=offers), GreedyPolicy()).forecasts[0].promise
+
+    only_v100_is_fast_enough, both_are = 8_000.0, 20_000.0
+    assert promise(only_v100_is_fast_enough, estimated="T4") == "covered"
+    assert promise(only_v100_is_fast_enough, estimated="V100") == "expected"
+    assert promise(both_are, estimated="V100") == "covered"
