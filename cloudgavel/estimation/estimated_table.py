@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cloudgavel.estimation.column_model import ColumnModel, FloatArray
+from cloudgavel.estimation.column_model import ColumnModel
 from cloudgavel.estimation.completed import CompletedMatrix, complete, drawn
 from cloudgavel.estimation.gang_columns import GangColumn, column_of, prior_covariance, roofline
 from cloudgavel.estimation.retained_share import (
@@ -48,13 +48,18 @@ class EstimatedTable:
         What the truth has as 0 (does not run there) stays 0: it is found out at the first start and
         costs no time. A kind of which nothing is measured is left out: unknown.
         """
-        median = np.where(np.isinf(self.rates.sd), np.nan, np.exp(self.rates.mean))
-        return self._by_type(median, measured=True)
-
-    @functools.cached_property
-    def alone_log_sd(self) -> Alone:
-        """Standard deviation of the natural logarithm of each entry of ``alone``; 0 = measured."""
-        return self._by_type(np.where(np.isinf(self.rates.sd), np.nan, self.rates.sd))
+        found: dict[tuple[str, bool], dict[JobKind, float]] = {}
+        for (accelerator, spread), cells in self.true_alone.items():
+            into = found.setdefault((accelerator, spread), {})
+            for kind, rate in cells.items():
+                cell = self._cell(accelerator, spread, kind)
+                if cell is None or not np.isfinite(self.rates.truth[cell]):
+                    into[kind] = min(rate, 0.0)
+                elif self.rates.known[cell]:
+                    into[kind] = rate
+                elif np.isfinite(self.rates.sd[cell]):
+                    into[kind] = math.exp(self.rates.mean[cell])
+        return found
 
     @functools.cached_property
     def beside(self) -> Beside:
@@ -74,12 +79,6 @@ class EstimatedTable:
                 elif kind in own:
                     into[kind, other] = own[kind] * share
         return found
-
-    @property
-    def measured_alone_share(self) -> float:
-        """Part of the entries of ``alone`` that are measured, of those that run; 1 without any."""
-        real = np.isfinite(self.rates.truth)
-        return float(self.rates.known.sum() / real.sum()) if real.any() else 1.0
 
     def after_running(
         self, alone: Iterable[AloneCell] = (), pairs: Iterable[PairCell] = ()
@@ -118,24 +117,6 @@ class EstimatedTable:
     @functools.cached_property
     def _column_of(self) -> Mapping[GangColumn, int]:
         return {column: at for at, column in enumerate(self.columns)}
-
-    def _by_type(self, matrix: FloatArray, *, measured: bool = False) -> Alone:
-        """(names, columns) values under the keys of the truth; NaN is left out.
-
-        ``measured``: what is known comes from the truth itself, without rounding.
-        """
-        found: dict[tuple[str, bool], dict[JobKind, float]] = {}
-        for (accelerator, spread), cells in self.true_alone.items():
-            into = found.setdefault((accelerator, spread), {})
-            for kind, rate in cells.items():
-                cell = self._cell(accelerator, spread, kind)
-                if cell is None or not np.isfinite(self.rates.truth[cell]):
-                    into[kind] = min(rate, 0.0)
-                elif measured and self.rates.known[cell]:
-                    into[kind] = rate
-                elif np.isfinite(matrix[cell]):
-                    into[kind] = float(matrix[cell])
-        return found
 
     def _share(self, accelerator: str, kind: JobKind, other: JobKind) -> float | None:
         matrix = self.pairs.get(kind[1]) if kind[1] == other[1] else None
