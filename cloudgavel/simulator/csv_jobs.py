@@ -51,7 +51,7 @@ def jobs_from_csv(
     columns: Mapping[str, str] | None = None,
     table: ThroughputTable | None = None,
 ) -> Workload:
-    """Read a CSV; ``columns`` maps fields to columns, ``a/100`` or ``a-b`` of columns among them.
+    """Read a CSV; ``columns`` maps fields to columns: ``a``, ``a-b``, ``a*b``, and ``/100`` behind.
 
     A deadline is ``deadline_s``, or the arrival + ``slo_factor`` x duration. Rows without GPUs or
     without a duration, and gangs that the table knows nothing of, are left out, which
@@ -183,31 +183,42 @@ def _instant_s(text: str) -> float:
         return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
-def _parts(column: str, there: Sequence[str]) -> list[str]:
-    """The columns that an expression is made of."""
+def _parsed(column: str, there: Sequence[str]) -> tuple[list[str], str, float]:
+    """The columns of ``a``, ``a-b`` or ``a*b``, what joins them, and the number after a ``/``."""
     if column in there:
-        return [column]
-    before, slash, divisor = column.rpartition("/")
+        return [column], "", 1.0
+    body, slash, divisor = column.rpartition("/")
+    scale = 1.0
     if slash and _is_number(divisor):
-        return [before]
-    before, minus, after = column.partition("-")
-    return [before, after] if minus else [column]
+        scale = float(divisor)
+    else:
+        body = column
+    for sign in "*-":
+        before, found, after = body.partition(sign)
+        if found:
+            return [before, after], sign, scale
+    return [body], "", scale
 
 
 def _has(column: str, there: Sequence[str]) -> bool:
-    return all(each in there for each in _parts(column, there))
+    return all(each in there for each in _parsed(column, there)[0])
 
 
 def _value(column: str, row: Mapping[str, str | None], there: Sequence[str]) -> str | None:
-    parts = _parts(column, there)
-    cells = [(row.get(part) or "").strip() or None for part in parts]
-    if parts == [column]:
-        return cells[0]
-    if any(each is None for each in cells):
+    """The cell of a column, or what its expression comes to; ``None`` where a cell is empty."""
+    parts, sign, scale = _parsed(column, there)
+    cells = [cell for part in parts if (cell := (row.get(part) or "").strip())]
+    if len(cells) < len(parts):
         return None
-    if len(parts) == 1:
-        return repr(float(cells[0] or "") / float(column.rpartition("/")[2]))
-    return repr(_instant_s(cells[0] or "") - _instant_s(cells[1] or ""))
+    if not sign and scale == 1.0:
+        return cells[0]
+    numbers = [_instant_s(cell) for cell in cells]
+    value = numbers[0]
+    if sign == "-":
+        value -= numbers[1]
+    elif sign == "*":
+        value *= numbers[1]
+    return repr(value / scale)
 
 
 def _is_number(text: str) -> bool:

@@ -21,14 +21,13 @@ PHILLY_COLUMNS = {
     "duration_s": "duration",
     "entity": "vc",
 }
-ALIBABA = """job_name,inst_id,plan_gpu,start_time,end_time
-a1,x,25,194000000,194003600
-a2,y,200,194000600,194001200
+ALIBABA = """job_name,inst_num,plan_gpu,start_time,end_time
+a1,1,25,194000000,194003600
+a1,4,50,194000600,194001200
 """
 ALIBABA_COLUMNS = {
-    "name": "job_name",
     "arrives_s": "start_time",
-    "gang_size": "plan_gpu/100",
+    "gang_size": "inst_num*plan_gpu/100",
     "duration_s": "end_time-start_time",
 }
 
