@@ -3,6 +3,8 @@
 A problem says itself which of the two it is (``cluster_accelerators``).
 """
 
+from dataclasses import dataclass, replace
+
 from cloudgavel.policies.allocation import Allocation
 from cloudgavel.policies.base import BOTH_WORLDS, Policy
 from cloudgavel.policies.fixed.finish_time_fairness import FinishTimeFairness
@@ -11,25 +13,39 @@ from cloudgavel.policies.fixed.max_min_fairness import MaxMinFairness
 from cloudgavel.policies.min_makespan import MinMakespan
 from cloudgavel.policies.problem import AllocationProblem
 from cloudgavel.policies.rented_fairness import RentedFinishTimeFairness, RentedMaxMinFairness
+from cloudgavel.policies.rented_plan import EXPLAINED_COUNT
 
 
+@dataclass(frozen=True, kw_only=True)
 class BothWorlds:
     """One objective, stated over hours of offers or over shares of a cluster."""
 
+    rented: MinMakespan | RentedMaxMinFairness | RentedFinishTimeFairness
+    fixed: Policy
+    explained_count: int = EXPLAINED_COUNT
     plans_for = BOTH_WORLDS
     spends_budget = True
 
-    def __init__(self, *, rented: Policy, fixed: Policy) -> None:
-        self.rented = rented
-        self.fixed = fixed
-        self.name = fixed.name
-        self.summary = fixed.summary
-        self.source = f"{fixed.source}; rented: {rented.source}"
+    @property
+    def name(self) -> str:
+        """Name in both worlds."""
+        return self.fixed.name
+
+    @property
+    def summary(self) -> str:
+        """What it does, in words of the fixed cluster."""
+        return self.fixed.summary
+
+    @property
+    def source(self) -> str:
+        """Where the formula comes from, in both worlds."""
+        return f"{self.fixed.source}; rented: {self.rented.source}"
 
     def allocate(self, problem: AllocationProblem) -> Allocation:
         """Ask the one that the problem is for."""
-        asked = self.rented if problem.cluster_accelerators is None else self.fixed
-        return asked.allocate(problem)
+        if problem.cluster_accelerators is not None:
+            return self.fixed.allocate(problem)
+        return replace(self.rented, explained_count=self.explained_count).allocate(problem)
 
 
 max_min_fairness = BothWorlds(rented=RentedMaxMinFairness(), fixed=MaxMinFairness())
