@@ -40,13 +40,15 @@ class Draft:
             self.by_kind.setdefault(kind_of(machine.offer), []).append(machine)
         self.answer = Assignment(machines=self.machines)
         self.ordinal = 0
+        self.paid_for: set[str] = set()
+        """Jobs whose money has been taken from what is free."""
         self.unplaced: dict[str, None] = {}
 
     def rank(self, name: str) -> tuple[int, float, float, str]:
         """On-demand rescues by slack, then promises by slack, then the others by weight."""
         job = self.situation.job(name)
         latest = latest_on_demand_start_at_s(self.situation, name)
-        slack = latest if latest is not None else self.situation.deadlines[name] or 0.0
+        slack = latest if latest is not None else self.aim_at_s(name) or 0.0
         if name in self.on_demand_now:
             return (0, slack, 0.0, name)
         if not self.wants[name].columns and name not in self.situation.held:
@@ -74,10 +76,10 @@ class Draft:
     def pays(self, name: str, column: int, machines: list[Machine], useful_s: float) -> bool:
         """Whether the money allows this launch; puts aside what a job without a promise takes.
 
-        Promised jobs are bound by the hard rule only, and what they spend beyond their expected
-        cost for the policy's due time must be free: no promise is traded for an earlier end. Jobs
-        paid for to the end must be so in this very column, out of what the promises leave; the one
-        that uses up the rest needs a useful stay; others get nothing.
+        Promised jobs are bound by the hard rule only. Jobs paid for to the end must be so in this
+        very column, out of what the promises leave; the one that uses up the rest needs a useful
+        stay; others get nothing. What a job spends for the policy's due time beyond its expected
+        cost must not be needed by others: nobody's end is traded for an earlier one.
         """
         job = self.situation.job(name)
         limit_usd: float | None = 0.0
@@ -85,12 +87,19 @@ class Draft:
         if name in self.promised:
             limit_usd = None
             if self.wants[name].due_at_s is not None and name not in self.on_demand_now:
-                expected_usd = self.promises.expected_usd.get(name, 0.0)
-                own_usd = cost_to_end_usd(self.situation, name, column)
-                total_usd = max(0.0, own_usd - expected_usd)
+                total_usd = max(0.0, self._beyond_expected_usd(name, column))
+                if total_usd > self._spare_usd(name):
+                    return False
         elif name in self.promises.funded:
             limit_usd = self.purse.free_usd
             total_usd = cost_to_end_usd(self.situation, name, column)
+            dearer = self._beyond_expected_usd(name, column) > 0
+            if (
+                self.wants[name].due_at_s is not None
+                and dearer
+                and total_usd > self._spare_usd(name)
+            ):
+                return False
         elif name == self.promises.partial:
             limit_usd = self.promises.partial_usd
         if total_usd > self.purse.free_usd:
@@ -98,8 +107,26 @@ class Draft:
         if not self.purse.affords(machines, job, useful_s, limit_usd):
             return False
         self.purse.free_usd -= total_usd
+        self.paid_for.add(name)
         self.purse.launch(machines, job)
         return True
+
+    def _beyond_expected_usd(self, name: str, column: int) -> float:
+        own_usd = cost_to_end_usd(self.situation, name, column)
+        return own_usd - self.promises.expected_usd.get(name, 0.0)
+
+    def _spare_usd(self, name: str) -> float:
+        """Free money that no other job needs where it is or goes, or on its cheapest way."""
+        needed_usd = 0.0
+        for other in sorted((self.promised | self.promises.funded) - self.paid_for - {name}):
+            expected_usd = self.promises.expected_usd.get(other, 0.0)
+            placement = self.answer.placements.get(other)
+            need_usd = expected_usd
+            if placement is not None:
+                need_usd = max(cost_to_end_usd(self.situation, other, placement.column), need_usd)
+            # What promises are expected to need is not free in the first place.
+            needed_usd += need_usd - (expected_usd if other in self.promised else 0.0)
+        return self.purse.free_usd - needed_usd
 
     def put(self, job: JobView, column: int, machines: list[Machine], reason: str) -> None:
         """Place a job that comes to these machines; each counts as rented for it."""

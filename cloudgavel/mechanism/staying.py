@@ -37,6 +37,7 @@ def pay_for_stays(draft: Draft) -> None:
     for name in draft.answer.placements:
         if name in draft.promises.funded:
             draft.purse.free_usd -= least_cost_to_end_usd(draft.situation, name)
+            draft.paid_for.add(name)
     for machine in list(draft.machines.values()):
         here = [name for name in machine.seats if name in draft.answer.placements]
         if not here or any(name in paid for name in here):

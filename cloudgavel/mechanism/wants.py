@@ -85,8 +85,8 @@ def worthwhile_moves(
     """Running jobs that should leave for another column, and which one.
 
     The policy must ask for the other column and not for the present one, and the move must pay;
-    or the job misses its planned deadline (``aims``, at_s), or the policy's own due time, where it
-    is and meets it there.
+    or the job misses its planned deadline (``aims``, at_s) where it is and meets it there. A due
+    time of the policy alone moves nobody: it says where a job begins.
     """
     movable = {
         name: here
@@ -103,7 +103,7 @@ def worthwhile_moves(
         rent = situation.place_usd_per_hour(job)
         row = situation.row(name)
         for to in wants[name].columns:
-            aim_at_s = earliest(aims.get(name), wants[name].due_at_s)
+            aim_at_s = aims.get(name)
             if not situation.columns[to].offers:
                 continue
             if aim_at_s is not None:

@@ -139,3 +139,16 @@ def test_what_divides_a_cluster_is_refused_for_a_run() -> None:
         assert "divides a fixed cluster" in caught.value.message
         assert "max_min_fairness" in dict(caught.value.facts)["for a rented fleet"]
         assert policy_named(name).name == name
+
+
+def test_an_owner_with_two_jobs_gets_no_more_speed_than_one_with_one() -> None:
+    three = [
+        slow_or_fast("a", 4.0, entity="x"),
+        slow_or_fast("b", 4.0, entity="x"),
+        slow_or_fast("c", 4.0, entity="y"),
+    ]
+    # 36 USD on slow machines; enough is left to make one job fast, not all.
+    found = plan("max_min_fairness", 50.0, *three)
+    assert found.feasible
+    used = {job.name: {each.accelerator for each in job.segments} for job in found.jobs}
+    assert used == {"a": {"V100"}, "b": {"V100"}, "c": {"A100"}}
