@@ -41,7 +41,7 @@ def solve_paired(program: LinearProgram) -> LinearAnswer:
 
     Such programs have no sparse Cholesky factor: at 2,048 jobs and 16,000 combinations CLARABEL
     takes 12 s and the simplex method 6-16 s; HiGHS' interior point, which solves its equations
-    iteratively, takes 0.3-1.2 s. Without crossover: prices from the centre also price better.
+    iteratively, takes 0.3-1.2 s. Without crossover: no vertex is needed.
     """
     if program.cost.size <= SIMPLEX_COLUMN_LIMIT:
         return solve_linear(program)
