@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,14 +190,15 @@ def simulate(
         answer(simulation_text(document, width=text_width()))
 
 
+AT_ONCE_S = 0.5
+
+
 class _Progress:
     """Finished simulations with the time left, on stderr."""
 
-    def __init__(self, moving: bool) -> None:
-        from time import monotonic
-
-        self._clock = monotonic
-        self._started = monotonic()
+    def __init__(self, moving: bool, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
         self._moving = moving
         self._said = 0.0
         self._first: int | None = None
@@ -204,11 +206,14 @@ class _Progress:
     def __call__(self, finished: int, of: int) -> None:
         if of < 2:
             return
-        if self._first is None:
-            self._first = finished - 1
         gone = self._clock() - self._started
-        left_s = gone / max(finished - self._first, 1) * (of - finished)
-        text = f"simulated {finished}/{of}" + (f", about {left_s:.0f} s left" if left_s else "")
+        if self._first is None:
+            # Kept results are told at once, and say nothing of how long the others take.
+            self._first = finished if gone < AT_ONCE_S else finished - 1
+        text = f"simulated {finished}/{of}"
+        if self._first < finished < of:
+            left_s = gone / (finished - self._first) * (of - finished)
+            text += f", about {left_s:.0f} s left"
         if self._moving:
             click.echo(f"\r{text:<50}", err=True, nl=finished == of)
         elif finished == of or gone - self._said >= 60:
@@ -217,4 +222,6 @@ class _Progress:
 
 
 def _progress() -> _Progress:
-    return _Progress(wants_motion(sys.stderr, os.environ))
+    from time import monotonic
+
+    return _Progress(wants_motion(sys.stderr, os.environ), monotonic)

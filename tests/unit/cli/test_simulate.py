@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cloudgavel.cli.commands.simulate import simulate
+from cloudgavel.cli.commands.simulate import _Progress, simulate
 from cloudgavel.errors import UsageError
 
 KIND = "ResNet-18 (batch size 64)"
@@ -193,3 +193,24 @@ def test_what_does_not_go_together_is_refused(
 
 def test_help_names_the_subcommand() -> None:
     assert "simulate spot" in called(["--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("calls", "last"),
+    [
+        ([(10.0, 1), (20.0, 2)], "simulated 2/4, about 20 s left"),
+        # Two were kept: told at once, and no measure of the others.
+        ([(0.1, 2)], "simulated 2/4"),
+        ([(0.1, 2), (10.0, 3)], "simulated 3/4, about 10 s left"),
+        ([(40.0, 4)], "simulated 4/4"),
+    ],
+)
+def test_progress_tells_the_time_left(
+    calls: list[tuple[float, int]], last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    progress = _Progress(True, lambda: now[0])
+    for at_s, finished in calls:
+        now[0] = at_s
+        progress(finished, 4)
+    assert capsys.readouterr().err.split("\r")[-1].strip() == last
