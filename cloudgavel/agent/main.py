@@ -264,9 +264,13 @@ class Agent:
         elif now_s >= self._lease_at_s:
             pause_s = min(LEASE_EVERY_S, self._watchdog.lease_s / 4)
             self._lease_at_s = now_s + max(pause_s, settings.store.poll_floor_s)
-            with contextlib.suppress(ObjectMissing, StoreUnreachable, MalformedMessage):
+            try:
                 renewed_at_s = decode_lease(settings.store.get(layout.lease_key()))
                 self._watchdog.saw_lease(now_s, renewed_at_s)
+            except StoreUnreachable:
+                self._watchdog.could_not_look(now_s)
+            except (ObjectMissing, MalformedMessage):
+                self._watchdog.looked(now_s)
             if self._watchdog.expired(now_s):
                 self._begin_ending("no controller has given a sign of life")
 

@@ -123,6 +123,10 @@ class AgentChannel(Protocol):
         """Return the newest report of every instance that ever reported."""
         ...
 
+    def heard_since_s(self) -> float:
+        """Since when reports arrive without a break; ``-inf`` = always, ``inf`` = not now."""
+        ...
+
 
 class Paced(Protocol):
     """A world whose time is virtual: the driver asks what comes next and moves there."""

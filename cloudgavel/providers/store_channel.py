@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,12 +35,11 @@ class StoreChannel:
         self._reports: dict[str, Report] = {}
         self._news_at_s: dict[str, float] = {}
         self._read_at_s: dict[str, float] = {}
-        self._reachable = True
+        self._heard_since_s = -math.inf
 
-    @property
-    def reachable(self) -> bool:
-        """False while the last try to reach the store failed."""
-        return self._reachable
+    def heard_since_s(self) -> float:
+        """Since when the store has answered every time; ``inf`` = the last try failed."""
+        return self._heard_since_s
 
     def send(self, orders: Orders) -> None:
         """Replace an instance's orders; higher sequence wins."""
@@ -75,7 +75,7 @@ class StoreChannel:
             except StoreUnreachable as error:
                 self._unreachable(error)
                 return
-            self._reachable = True
+            self._answered()
             del self._unsent[instance_id]
 
     def _put(self, orders: Orders) -> None:
@@ -93,7 +93,7 @@ class StoreChannel:
 
     def _mailboxes(self) -> list[str]:
         keys = {info.key for info in self._store.list("instances/")}
-        self._reachable = True
+        self._answered()
         ids = [key.split("/")[1] for key in keys if key.count("/") == 2]
         return sorted({each for each in ids if layout.report_key(each) in keys})
 
@@ -113,7 +113,12 @@ class StoreChannel:
             log.warning("%s", error.message)
             return None
 
+    def _answered(self) -> None:
+        if self._heard_since_s == math.inf:
+            log.warning("the store answers again")
+            self._heard_since_s = self._now_s()
+
     def _unreachable(self, error: StoreUnreachable) -> None:
-        if self._reachable:
+        if self._heard_since_s < math.inf:
             log.warning("%s; asking again", error.message)
-        self._reachable = False
+        self._heard_since_s = math.inf

@@ -83,6 +83,10 @@ class PackedWorkdirs:
         """Return the newest report of every instance that ever reported."""
         return self._channel.reports()
 
+    def heard_since_s(self) -> float:
+        """Since when reports arrive without a break; ``inf`` = not now."""
+        return self._channel.heard_since_s()
+
 
 def open_clouds(
     run: RunSpec,

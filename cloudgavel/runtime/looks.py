@@ -1,5 +1,6 @@
 """What one look at the world outside gives, and what earlier looks of this controller saw."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,5 +27,7 @@ class World:
     price_changes: Mapping[str, Sequence[tuple[float, float]]]
     """``(at_s, usd_per_hour)`` since the last known one, by instance id."""
     reports: Mapping[str, Report]
+    heard_since_s: float = -math.inf
+    """Since when reports arrive without a break; ``inf`` = not now: silence says nothing."""
     with_progress: bool
     """Write every job's progress down now (a decision is due)."""

@@ -4,6 +4,7 @@
 where the last one was, whatever it was doing (``docs/design/runtime.md``).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,8 @@ class Loop:
         self._out_of_money = plan is not None and plan.out_of_money
         self._look_again_s: float | None = None
         self._idle_decisions = 0
+        self._held_back = False
+        """Machines were not rented because none could reach the store."""
         self._last_supply: Supply | None = None
 
     @property
@@ -163,6 +166,8 @@ class Loop:
         if found:
             self._journal.record(*found)
             self._turned(found)
+        if self._held_back and world.heard_since_s < math.inf:
+            self._held_back, self._dirty = False, True
         oldest_s = min((r.accrued_until_s for r in self.state.live_instances), default=now_s)
         if now_s - oldest_s >= self._settings.accrue_every_s or self._decision_is_due(now_s):
             self._journal.accrue_all(now_s)
@@ -188,6 +193,7 @@ class Loop:
             listing=listing,
             price_changes=changes,
             reports=self._outside.channel.reports(),
+            heard_since_s=self._outside.channel.heard_since_s(),
             with_progress=self._decision_is_due(now_s),
         )
 
@@ -271,6 +277,9 @@ class Loop:
         ending: set[str] = set()
         for action in plan.actions:
             if isinstance(action, act.Launch):
+                if self._outside.channel.heard_since_s() == math.inf:
+                    self._hold_back()
+                    continue
                 acceptable = tuple(offers[i] for i in action.offer_ids if i in offers)
                 taken = action.token in self.state.intents or (
                     action.token in self.state.instance_of_token
@@ -312,6 +321,11 @@ class Loop:
                 ending.add(action.instance_id)
                 events.extend(self._terminate(action.instance_id, action.reason, now_s))
         return events
+
+    def _hold_back(self) -> None:
+        if not self._held_back:
+            self._notes.append("no machine is rented before the store answers: it could not start")
+        self._held_back = True
 
     def _may_start(self, action: act.Start, ending: set[str]) -> bool:
         job = self.state.jobs[action.job]

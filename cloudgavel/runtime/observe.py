@@ -5,6 +5,7 @@ new. Silence is recorded, not guessed: a machine that is missing from a list cou
 until its grace period is over and a second look does not find it either.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -107,7 +108,7 @@ def next_look_at_s(
         if job.save_error is not None and job.current is not None and job.stop_asked:
             times.append(stop_has_failed_at_s(job))
     times += [
-        _boot_ends_at_s(record, settings)
+        _boot_ends_at_s(record, -math.inf, settings)
         for record in state.live_instances
         if record.ready_at_s is None and record.terminate_asked_at_s is None
     ]
@@ -248,7 +249,7 @@ def _silence(
         return
     report = world.reports.get(record.instance_id)
     if report is None and record.ready_at_s is None:
-        if world.now_s >= _boot_ends_at_s(record, settings):
+        if world.now_s >= _boot_ends_at_s(record, world.heard_since_s, settings):
             waited_s = world.now_s - record.launched_at_s
             reason = f"it took no orders within {waited_s:.0f} s of its launch"
             yield ev.TerminateAsked(at_s=world.now_s, instance_id=record.instance_id, reason=reason)
@@ -256,15 +257,17 @@ def _silence(
     limit_s = settings.agent_silence_s
     if report is None or limit_s is None or record.ready_at_s is None:
         return
-    silent_s = world.now_s - max(report.heartbeat_at_s, record.ready_at_s)
+    # While the store does not answer, every agent is silent; it is heard anew afterwards.
+    silent_s = world.now_s - max(report.heartbeat_at_s, record.ready_at_s, world.heard_since_s)
     if silent_s >= limit_s:
         reason = f"its agent has been silent for {silent_s:.0f} s"
         yield ev.TerminateAsked(at_s=world.now_s, instance_id=record.instance_id, reason=reason)
 
 
-def _boot_ends_at_s(record: InstanceRecord, settings: LoopSettings) -> float:
+def _boot_ends_at_s(record: InstanceRecord, heard_since_s: float, settings: LoopSettings) -> float:
     expected_s = (record.expected_ready_at_s or record.launched_at_s) - record.launched_at_s
-    return record.launched_at_s + max(settings.boot_limit_s, 5 * expected_s)
+    begins_s = max(record.launched_at_s, heard_since_s)
+    return begins_s + max(settings.boot_limit_s, 5 * expected_s)
 
 
 def without_ended(listing: Sequence[ListedInstance]) -> dict[str, ListedInstance]:

@@ -1,5 +1,6 @@
 """The rehearsal: a story in virtual time, and real processes that keep up with it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,10 @@ class RehearsalWorld:
         """Take an instance's orders into the story; processes get theirs when time moves."""
         self._model.channel.send(orders)
         self._write_state()
+
+    def heard_since_s(self) -> float:
+        """Return ``-inf``: the story hears its own."""
+        return -math.inf
 
     def reports(self) -> Mapping[str, Report]:
         """Return the story's reports with what only the processes can tell."""

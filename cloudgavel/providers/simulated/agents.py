@@ -1,5 +1,6 @@
 """What agents and their jobs would do with the orders they get, in virtual time."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,6 +81,10 @@ class VirtualAgents:
             self._obey(orders, now_s)
         self._settle(now_s)
         self._forget()
+
+    def heard_since_s(self) -> float:
+        """Return ``-inf``: nothing lies between."""
+        return -math.inf
 
     def reports(self) -> Mapping[str, Report]:
         """Return the newest report of every instance that ever was ready."""

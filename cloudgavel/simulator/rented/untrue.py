@@ -49,6 +49,10 @@ class UntrueAgents:
         jobs = tuple(self._true_order(order, accelerator) for order in orders.jobs)
         self._agents.send(replace(orders, jobs=jobs))
 
+    def heard_since_s(self) -> float:
+        """Return the agents' own answer."""
+        return self._agents.heard_since_s()
+
     def reports(self) -> Mapping[str, Report]:
         """Return every instance's report as its jobs tell it."""
         found = self._agents.reports()

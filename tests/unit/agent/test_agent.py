@@ -11,7 +11,9 @@ from pathlib import Path
 from cloudgavel.agent.main import Agent, AgentSettings
 from cloudgavel.messages import layout
 from cloudgavel.messages.report import ProcessState, Report
+from cloudgavel.objects.files import FileStore
 from cloudgavel.objects.manifest import newest_valid
+from cloudgavel.objects.store import ObjectStore, StoreUnreachable
 from tests.unit.agent.harness import PATIENCE_S, Rig, an_order
 from tests.unit.agent.test_cooperative import is_running
 
@@ -54,12 +56,14 @@ def test_sigterm_saves_and_ends(rig: Rig) -> None:
 class AgentHere:
     """An agent in this process, whose clocks the test moves."""
 
-    def __init__(self, rig: Rig, *, power_off_at_s: float | None = None) -> None:
+    def __init__(
+        self, rig: Rig, *, power_off_at_s: float | None = None, store: ObjectStore | None = None
+    ) -> None:
         self.rig = rig
         self.ahead_s = 0.0
         self.agent = Agent(
             AgentSettings(
-                store=rig.store,
+                store=store or rig.store,
                 run_id="run-1",
                 instance_id=rig.instance,
                 scratch=rig.scratch,
@@ -114,6 +118,46 @@ def test_a_renewed_lease_keeps_it_alive(rig: Rig) -> None:
         assert report is not None and not report.ending
     here.ahead_s += 61.0
     rig.renew_lease(4.0)
+    here.turn_until(stopped_at(12))
+
+
+class Away(FileStore):
+    """A store that does not answer while ``down``."""
+
+    down = False
+
+    def get(self, key: str) -> bytes:
+        self._answer(key)
+        return super().get(key)
+
+    def put(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        self._answer(key)
+        super().put(key, data, durable=durable)
+
+    def stamp(self, key: str) -> str | None:
+        self._answer(key)
+        return super().stamp(key)
+
+    def _answer(self, key: str) -> None:
+        if self.down:
+            raise StoreUnreachable("reach", key, "no answer", self.url)
+
+
+def test_a_store_that_is_away_for_ten_minutes_ends_no_machine(rig: Rig) -> None:
+    rig.order(an_order(rig, run_to_step=12), lease_s=60.0)
+    store = Away(rig.store.root)
+    here = AgentHere(rig, store=store)
+    here.pause_at(12)
+    store.down = True
+    for _ in range(12):
+        assert not here.agent.turn()
+        here.ahead_s += 50.0
+    store.down = False
+    rig.renew_lease(1.0)
+    assert not here.agent.turn()
+    report = rig.report()
+    assert report is not None and not report.ending
+    here.ahead_s += 61.0
     here.turn_until(stopped_at(12))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgavel.agent.environment import job_environment, prepare_scratch
 from cloudgavel.agent.output import LogUpload, OutputPattern, last_lines
-from cloudgavel.agent.watchdog import Watchdog
+from cloudgavel.agent.watchdog import MOST_BLIND_S, Watchdog
 from cloudgavel.messages import layout
 from cloudgavel.messages.orders import JobOrder, Verb
 from cloudgavel.objects.files import FileStore
@@ -134,6 +134,19 @@ def test_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(10_000)))
     assert last_lines(log, count=2) == ("line 9998", "line 9999")
     assert last_lines(tmp_path / "none") == ()
+
+
+def test_time_without_the_store_does_not_count_for_the_watchdog_up_to_an_hour() -> None:
+    watchdog = Watchdog(0.0, lease_s=300.0)
+    watchdog.could_not_look(100.0)
+    watchdog.could_not_look(400.0)
+    assert not watchdog.expired(700.0)
+    watchdog.looked(700.0)  # 100 s of silence before, 600 s that do not count
+    assert not watchdog.expired(900.0)
+    assert watchdog.expired(901.0)
+    watchdog.could_not_look(901.0)
+    assert not watchdog.expired(901.0 + MOST_BLIND_S)
+    assert watchdog.expired(902.0 + MOST_BLIND_S)
 
 
 def test_a_watchdog_counts_from_the_last_sign() -> None:

@@ -1,5 +1,6 @@
 """What the loop does when things go well and when they do not, in virtual time."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -218,6 +219,39 @@ def test_a_machine_of_its_own_is_no_gang() -> None:
     stage.run_to_end()
     assert len(requests) == 2
     assert all(GANG_TAG not in request.tags for request in requests)
+
+
+def test_a_store_that_is_away_for_ten_minutes_ends_no_machine_and_rents_none() -> None:
+    """All agents are silent then, and a new machine could not start."""
+    run = a_run(a_job("a", steps=3000), a_job("b", steps=3000))
+    settings = LoopSettings(poll_s=10.0, agent_silence_s=300.0)
+    stage = Stage(run, [an_offer()], settings=settings)
+    channel = stage.world.channel
+    reports, last = channel.reports, {}
+    away = (START_S + 600.0, START_S + 1200.0)
+
+    def is_away() -> bool:
+        return away[0] <= stage.now_s < away[1]
+
+    def as_far_as_known():
+        if not is_away():
+            last.update(reports())
+        return dict(last)
+
+    channel.reports = as_far_as_known
+    channel.heard_since_s = lambda: (
+        math.inf if is_away() else away[1] if stage.now_s >= away[1] else -math.inf
+    )
+    stage.run_until(500.0)
+    lost = stage.loop.state.jobs["b"].attempts[0].instance_ids[0]
+    stage.cloud.vanish_at(lost, START_S + 700.0)
+    stage.run_to_end()
+    assert {job.phase for job in stage.loop.state.jobs.values()} == {JobPhase.FINISHED}
+    *_, again = found(stage, ev.LaunchIntended)
+    assert again.for_jobs == ("b",)
+    assert away[1] <= again.at_s <= away[1] + 20.0
+    assert len(stage.loop.state.jobs["a"].attempts) == 1
+    assert any("before the store answers" in note for note in stage.loop.drain_notes())
 
 
 def test_a_move_saves_first_and_counts_as_one() -> None:
