@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
+
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.messages.report import Report
 from cloudgavel.pricing.market import ExpectedMarket
@@ -252,6 +254,22 @@ def test_a_store_that_is_away_for_ten_minutes_ends_no_machine_and_rents_none() -
     assert away[1] <= again.at_s <= away[1] + 20.0
     assert len(stage.loop.state.jobs["a"].attempts) == 1
     assert any("before the store answers" in note for note in stage.loop.drain_notes())
+
+
+@pytest.mark.parametrize("off_s", [-120.0, 120.0])
+def test_machines_whose_clocks_are_two_minutes_off_are_not_taken_for_silent(off_s: float) -> None:
+    settings = LoopSettings(poll_s=10.0, agent_silence_s=300.0)
+    stage = Stage(a_run(a_job(steps=2000)), [an_offer()], settings=settings)
+    channel = stage.world.channel
+    reports = channel.reports
+    channel.reports = lambda: {
+        name: replace(report, heartbeat_at_s=report.heartbeat_at_s + off_s)
+        for name, report in reports().items()
+    }
+    stage.run_to_end()
+    job = stage.loop.state.jobs["a"]
+    assert (job.phase, len(job.attempts)) == (JobPhase.FINISHED, 1)
+    assert imbalance_micro_usd(stage.loop.state) == 0
 
 
 def test_a_move_saves_first_and_counts_as_one() -> None:
