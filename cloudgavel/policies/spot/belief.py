@@ -68,7 +68,7 @@ def agreeing(
     """Return ``prospect`` with regimes re-weighted to agree with a better forecast of a change.
 
     A market of several offers has a belief of its own, but its offers' own beliefs foretell its
-    next change better (measured: by a tenth to a third in likelihood). The run that is there now,
+    next change better. The run that is there now,
     if it goes on, is re-weighted by a power of each regime's hazard, such that its mean hazard is
     ``change_chance`` (...,), as far as the regimes' hazards reach; all else stays.
     """
