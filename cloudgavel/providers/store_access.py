@@ -30,7 +30,7 @@ def store_url_on_google(store_url: str, environment: Mapping[str, str]) -> str:
     if not role or not environment.get(ACCOUNT_VARIABLE):
         missing = ROLE_VARIABLE if not role else ACCOUNT_VARIABLE
         raise UsageError(
-            f"machines on Google Cloud cannot reach this store: {missing} is not set",
+            f"{missing} is not set: machines on Google Cloud cannot reach this store",
             facts=[("store", store_url)],
             hints=["a role of AWS may trust them: docs/how-to/two-clouds.md"],
         )
@@ -53,7 +53,7 @@ def store_url_on_aws(store_url: str, environment: Mapping[str, str]) -> str:
     if not provider or not account:
         missing = PROVIDER_VARIABLE if not provider else ACCOUNT_VARIABLE
         raise UsageError(
-            f"machines on AWS cannot reach this store: {missing} is not set",
+            f"{missing} is not set: machines on AWS cannot reach this store",
             facts=[("store", store_url)],
             hints=["an identity provider of Google may trust them: docs/how-to/two-clouds.md"],
         )

@@ -38,7 +38,7 @@ def aws_settings(
     profile = environment.get(INSTANCE_PROFILE_VARIABLE) or None
     if profile is None and is_elsewhere(store_url):
         raise UsageError(
-            f"machines on AWS cannot reach this store: {INSTANCE_PROFILE_VARIABLE} is not set",
+            f"{INSTANCE_PROFILE_VARIABLE} is not set: machines on AWS cannot reach this store",
             facts=[("store", store_url)],
             hints=["the role of their profile is who they are: docs/how-to/aws.md, section 2"],
         )

@@ -156,6 +156,25 @@ def test_check_looks_at_every_cloud_of_a_file(nobody, monkeypatch, tmp_path, cap
     assert looked == {"gcp": (("us-west1",), "mine")}
 
 
+def test_check_says_how_machines_of_the_other_cloud_would_reach_the_store(
+    nobody, monkeypatch, tmp_path, capsys
+):
+    for name in ("_check_aws", "_check_gcp"):
+        monkeypatch.setattr(check_command, name, lambda cloud, offers: [])
+    monkeypatch.setattr(check_command, "check_store", lambda store: [])
+    monkeypatch.delenv("CLOUDGAVEL_AWS_STORE_ROLE", raising=False)
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\nname: two\nstore: s3://bucket/runs/two\nclouds:\n"
+        "  aws: {regions: [us-east-1]}\n  gcp: {project: mine, regions: [us-central1]}\n"
+        "jobs:\n  - {name: a, command: sh a.sh, steps: 10, accelerators: [T4]}\n"
+    )
+    assert run_command_line(["check", str(file)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "CLOUDGAVEL_AWS_STORE_ROLE is not set" in said, said
+    assert "two-clouds.md" in said
+
+
 def test_regions_go_to_the_cloud_whose_names_they_are():
     both = ("aws", "gcp")
     assert cloud_options.regions_by_cloud((), both) == {"aws": (), "gcp": ()}
