@@ -6,6 +6,8 @@ their own identity; the fakes refuse everybody else.
 """
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -199,6 +201,12 @@ def assert_clean(world: World, directory: RunDirectory, state: RunState, tmp_pat
     assert {each.end_reason for each in document.instances} <= {"requested", "interrupted"}
 
 
+def address_here() -> str:
+    """What agents report of this machine; asked in a process that may use sockets."""
+    program = "from cloudgavel.agent.environment import own_address; print(own_address())"
+    return subprocess.check_output([sys.executable, "-c", program], text=True).strip()
+
+
 def events_of(directory: RunDirectory) -> list[ev.Event]:
     database = directory.open_database()
     try:
@@ -299,10 +307,17 @@ def test_a_store_on_google_cloud_serves_machines_of_both(tmp_path, monkeypatch):
             checkpoint=CheckpointPlan(every_s=1.0, save_s=1.0, restore_s=1.0),
         )
 
+    # Sixteen V100 are two machines, which have to find each other.
+    gang = replace(
+        a_job("gang", "V100"),
+        accelerators=(AcceleratorRequest(accelerator="V100", count=16),),
+        throughput_steps_per_s={"V100:16": 40.0},
+        commands={"any": f'test "$MASTER_ADDR" = "{address_here()}" && python counter.py {steps}'},
+    )
     with two_clouds(tmp_path, monkeypatch) as world:
         run = RunSpec(
             name="on-both",
-            jobs=(a_job("on-aws", "A10G"), a_job("on-google", "tpu-v5litepod-4")),
+            jobs=(a_job("on-aws", "A10G"), a_job("on-google", "tpu-v5litepod-4"), gang),
             clouds=CLOUDS,
             store=f"gs://my-bucket/runs/on-both?endpoint={world.clients.endpoint}",
         )
@@ -315,6 +330,9 @@ def test_a_store_on_google_cloud_serves_machines_of_both(tmp_path, monkeypatch):
             assert world.google.calls["token impersonated"] > world.google.calls["sts.token"]
             assert world.aws.trust.uses == {CONTROLLER: 1}  # the bucket of the set-up
             attempts = state.jobs["on-aws"].attempts
-            assert len(attempts) == 2 and attempts[1].restored_step
+            assert len(attempts) >= 2 and attempts[-1].restored_step
+            (together,) = {each.instance_ids for each in state.jobs["gang"].attempts[-1:]}
+            zones = {state.instances[each].offer.zone for each in together}
+            assert (len(together), len(zones)) == (2, 1)
         finally:
             print(*events_of(directory), world.on_aws.logs(), world.on_google.logs(), sep="\n")
