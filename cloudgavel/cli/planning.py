@@ -10,6 +10,8 @@ from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.spec import RunSpec
 
 if TYPE_CHECKING:
+    from cloudgavel.pricing.catalog import Catalog
+    from cloudgavel.pricing.offer import Offer
     from cloudgavel.simulator.dry_run import DryRun
 
 Document = TypeVar("Document", PlanDocument, FrontierDocument)
@@ -41,17 +43,13 @@ def make_plan(
     A run on clouds is also tried on mocked ones (``simulator.dry_run``). ``markets``: simulated
     ones for the cost range.
     """
-    from cloudgavel.cli.streams import note
-    from cloudgavel.runtime.assemble import disk_sizes, rehearsal_offers
-    from cloudgavel.runtime.price_cache import known_catalog
     from cloudgavel.runtime.real_clock import now_s
     from cloudgavel.simulator.plan import plan_run
 
     chosen = with_policy(run, policy)
     budget = budget_usd if budget_usd is not None else run.budget_usd
     start_at_s = now_s()
-    catalog = known_catalog(os.environ, note=note)
-    offers = rehearsal_offers(chosen, catalog, gib_by_provider=disk_sizes(os.environ))
+    catalog, offers = _prices(chosen)
 
     def planned(dry: "DryRun | None") -> PlanDocument:
         return plan_run(
@@ -66,7 +64,7 @@ def make_plan(
             workers=os.cpu_count() or 1,
         )
 
-    return _with_mocked_clouds(chosen, start_at_s, planned)
+    return _with_mocked_clouds(chosen, catalog, start_at_s, planned)
 
 
 def make_frontier(run: RunSpec, budget_usd: float | None) -> FrontierDocument:
@@ -75,23 +73,36 @@ def make_frontier(run: RunSpec, budget_usd: float | None) -> FrontierDocument:
     from cloudgavel.simulator.frontier import cost_makespan_frontier
 
     start_at_s = now_s()
+    catalog, offers = _prices(run)
 
     def found(dry: "DryRun | None") -> FrontierDocument:
-        return cost_makespan_frontier(run, budget_usd=budget_usd, now_s=start_at_s, dry=dry)
+        return cost_makespan_frontier(
+            run, budget_usd=budget_usd, now_s=start_at_s, offers=offers, dry=dry
+        )
 
-    return _with_mocked_clouds(run, start_at_s, found)
+    return _with_mocked_clouds(run, catalog, start_at_s, found)
+
+
+def _prices(run: RunSpec) -> "tuple[Catalog, tuple[Offer, ...]]":
+    """Prices as they are known here, and the offers of the run, boot disks included."""
+    from cloudgavel.cli.streams import note
+    from cloudgavel.runtime.assemble import disk_sizes, rehearsal_offers
+    from cloudgavel.runtime.price_cache import known_catalog
+
+    catalog = known_catalog(os.environ, note=note)
+    return catalog, rehearsal_offers(run, catalog, gib_by_provider=disk_sizes(os.environ))
 
 
 def _with_mocked_clouds(
-    run: RunSpec, start_at_s: float, made: "Callable[[DryRun | None], Document]"
+    run: RunSpec,
+    catalog: "Catalog",
+    start_at_s: float,
+    made: "Callable[[DryRun | None], Document]",
 ) -> "Document":
     """Make a document; that of a run on clouds with mocked ones at hand."""
     if not run.clouds:
         return made(None)
-    from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.simulator.dry_run import mocked_clouds
 
-    with mocked_clouds(
-        run, catalog=bundled_catalog(), environment=os.environ, start_at_s=start_at_s
-    ) as dry:
+    with mocked_clouds(run, catalog=catalog, environment=os.environ, start_at_s=start_at_s) as dry:
         return made(dry)

@@ -124,8 +124,11 @@ class Draft:
             need_usd = expected_usd
             if placement is not None:
                 need_usd = max(cost_to_end_usd(self.situation, other, placement.column), need_usd)
-            # What promises are expected to need is not free in the first place.
-            needed_usd += need_usd - (expected_usd if other in self.promised else 0.0)
+            # What is put aside for promises is not free in the first place.
+            aside_usd = expected_usd if other in self.promised else 0.0
+            if other in self.promises.covered:
+                aside_usd = max(aside_usd, self.promises.worst_usd.get(other, 0.0))
+            needed_usd += max(0.0, need_usd - aside_usd)
         return self.purse.free_usd - needed_usd
 
     def put(self, job: JobView, column: int, machines: list[Machine], reason: str) -> None:

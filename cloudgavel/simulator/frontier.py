@@ -35,7 +35,7 @@ from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 
 MAKESPAN_POLICY = "makespan"
 """Its name in jobs.yaml."""
-LADDER_RUNS = 8
+LADDER_RUNS = 6
 """Budgets tried at most."""
 SMALLEST_STEP = 1.03
 """Budgets closer than this are one."""
@@ -94,14 +94,19 @@ def cost_makespan_frontier(
         free = simulate(frugal, None, True)
     low = smallest or up_to_cent(free.peak_exposure_usd * (1 + FIRST_STEP_SHARE))
     fastest = simulate(early, None, not feasible)
-    high = max(low, up_to_cent(fastest.peak_exposure_usd * (1 + FIRST_STEP_SHARE)))
+    # With what the unlimited run spends and commits, or else with its reserve for promises too.
+    highs = [
+        max(low, up_to_cent(peak * (1 + FIRST_STEP_SHARE)))
+        for peak in (fastest.peak_exposure_usd, fastest.peak_reserve_usd)
+    ]
     if budget_usd is not None:
-        high = min(high, budget_usd)
+        highs = [min(each, budget_usd) for each in highs]
+    earliest = _point(fastest, highs[-1])
 
     def point(limit_usd: float) -> FrontierPoint | None:
         return _point(simulate(early, limit_usd, not feasible), limit_usd)
 
-    tried = _ladder(low, high, point) if high >= low else []
+    tried = _ladder(low, highs, point, earliest) if highs[0] >= low else []
     if feasible:
         tried = [each for each in tried if each.deadlines_met == each.deadlines]
     problem = first.problem
@@ -144,10 +149,22 @@ def non_dominated(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
 
 
 def _ladder(
-    low: float, high: float, point: Callable[[float], FrontierPoint | None]
+    low: float,
+    highs: Sequence[float],
+    point: Callable[[float], FrontierPoint | None],
+    earliest: FrontierPoint | None,
 ) -> list[FrontierPoint]:
-    """Try both ends, then budgets between the neighbours furthest apart in makespan."""
-    tried = {limit: point(limit) for limit in dict.fromkeys((low, high))}
+    """Try both ends, then budgets between the neighbours furthest apart in makespan.
+
+    The upper end is the first of ``highs`` that has the makespan of ``earliest``, or the last.
+    """
+    tried = {low: point(low)}
+    for high in highs:
+        if high not in tried:
+            tried[high] = point(high)
+        found = tried[high]
+        if found and earliest and found.makespan_s <= earliest.makespan_s * SMALLEST_GAP:
+            break
     while len(tried) < LADDER_RUNS:
         rungs = sorted(tried)
         widest: tuple[float, float] | None = None
