@@ -63,6 +63,9 @@ class Wait:
 
     job: str
     reason: str
+    until_at_s: float | None = None
+    """It waits for spot on purpose, at the latest until then; ``None`` = it waits for other
+    reasons."""
 
 
 Action = Launch | Start | Save | Move | Terminate | Wait

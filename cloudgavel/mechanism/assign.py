@@ -75,6 +75,9 @@ def _go(draft: Draft, name: str, *, at_any_rate: bool = False) -> None:
         return
     leaves = draft.situation.usable_place(job) and name in draft.situation.held
     forced = draft.on_demand_now.get(name)
+    if want.waits_until_at_s is not None and not want.columns and forced is None and not leaves:
+        _wait_for_spot(draft, job, want.waits_until_at_s)
+        return
     if forced is not None:
         columns = [forced, *_on_demand_in_time(draft, job, forced)]
         reason = "the deadline is kept on demand from now on"
@@ -97,6 +100,12 @@ def _go(draft: Draft, name: str, *, at_any_rate: bool = False) -> None:
     if take_free_place(draft, job, columns, reason, forced is not None, leaves):
         return
     refusal = launch(draft, job, columns, reason, widen=forced is None and not leaves)
+    if refusal == reasons.NO_QUOTA and forced is None and not leaves:
+        if want.instead:
+            refusal = launch(draft, job, list(want.instead), reason, widen=True)
+        elif want.waits_until_at_s is not None:
+            _wait_for_spot(draft, job, want.waits_until_at_s)
+            return
     if refusal is None:
         return
     if leaves:
@@ -108,6 +117,17 @@ def _go(draft: Draft, name: str, *, at_any_rate: bool = False) -> None:
     if refusal == reasons.NO_QUOTA and (forced is not None or name in draft.promised):
         make_room(draft, job, columns)
     draft.answer.waits[name] = refusal
+
+
+def _wait_for_spot(draft: Draft, job: JobView, until_at_s: float) -> None:
+    """Rent nothing for a job; seats that are free on machines of others it takes all the same."""
+    name = job.spec.name
+    columns = draft.cheapest_first(name)
+    reason = "a free place beside others, while spot is refused"
+    if columns and take_free_place(draft, job, columns, reason, False, False, paid_only=True):
+        return
+    draft.answer.waits_until_at_s[name] = until_at_s
+    draft.answer.waits[name] = reasons.waits_for_spot(until_at_s - draft.situation.state.now_s)
 
 
 def _on_demand_in_time(draft: Draft, job: JobView, first: int) -> list[int]:

@@ -10,7 +10,7 @@ from cloudgavel.mechanism.fleet import Instance
 from cloudgavel.mechanism.state import ClusterState, JobView
 from cloudgavel.policies.problem import Pool
 from cloudgavel.pricing.offer import CapacityType, Offer
-from cloudgavel.pricing.sightings import learnt_rates_per_hour
+from cloudgavel.pricing.sightings import catalogue_rate_per_hour, learnt_rates_per_hour
 
 PRICE_CLASS_SHARE = 0.10
 """Zones whose price is at most this share above the cheapest of their class are alike."""
@@ -211,11 +211,17 @@ def _quota_names(state: ClusterState) -> dict[str, tuple[str, ...]]:
     return {offer_id: tuple(sorted(each)) for offer_id, each in names.items()}
 
 
+def _rate_per_hour(offer: Offer, learnt: Mapping[str, float]) -> float:
+    """Interruptions per machine-hour: as learnt, else the catalogue's."""
+    known = learnt.get(offer.offer_id) if learnt else None
+    return catalogue_rate_per_hour(offer) if known is None else known
+
+
 def _availability_share(offers: Sequence[Offer], rates: Mapping[str, float]) -> float:
     """Share of time in which any of the zones has it, from rates and a usual outage length."""
     gone = 1.0
     for offer in offers:
-        rate = rates.get(offer.offer_id, 0.0)
+        rate = _rate_per_hour(offer, rates)
         gone *= 1 - 1 / (1 + rate * SPOT_OUTAGE_H)
     return 1 - gone
 
@@ -233,7 +239,7 @@ def _column(
     spot = first.capacity_type is CapacityType.SPOT
     price = first.price_usd_per_hour if price_usd_per_hour is None else price_usd_per_hour
     instances = max(1, request.count // first.accelerators_per_instance)
-    rate = rates.get(first.offer_id, first.interruption_rate_per_hour or 0.0) * instances
+    rate = _rate_per_hour(first, rates) * instances
     pool = Pool(
         label=f"{first.offer_id}*{request.count}" + ("#held" if held else ""),
         offer_id=first.offer_id,

@@ -50,15 +50,21 @@ from cloudgavel.mechanism.situation import Situation, arrange, usd
 from cloudgavel.mechanism.state import ClusterState, JobView, canonical_text
 from cloudgavel.mechanism.wake import max_cost_left_s, max_cost_wake_s, next_wake_at_s
 from cloudgavel.mechanism.wants import answers, wants_of, worthwhile_moves
+from cloudgavel.mechanism.weigh_spot import weigh_spot
 from cloudgavel.policies.allocation import Allocation, AllocationStatus, RelaxedPromise
 from cloudgavel.policies.base import ChoosesCapacity, Policy
 from cloudgavel.policies.problem import AllocationProblem
+from cloudgavel.policies.spot.tables import TableShelf
+from cloudgavel.policies.spot.verdict import SpotVerdict
 
 _NO_NET = NetAnswer(finish_at_s={}, late_by_s={}, column={}, cost_usd=0.0)
 
 
-def decide(state: ClusterState, policy: Policy) -> RoundPlan:
+def decide(state: ClusterState, policy: Policy, shelf: TableShelf | None = None) -> RoundPlan:
     """Turn a snapshot into a plan.
+
+    ``shelf``: where the tables of the spot decision process are kept between rounds; they follow
+    from their keys, so it changes nothing but the time a decision takes.
 
     Every valid state gets a plan: when the policy fails, a greedy one that says so in ``notes``.
     The same state gives the same plan. Whatever the policy answers, ``spent + committed`` stays
@@ -80,8 +86,12 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
     allocation, notes = _ask(policy, problem, situation)
     policy_released = _released_by_policy(situation, promises, planned, allocation)
     wants = wants_of(situation, allocation)
+    weighing = weigh_spot(
+        situation, planned, wants, allocation, TableShelf() if shelf is None else shelf
+    )
+    wants = {**wants, **weighing.wants}
     aims = {name: each.at_s for name, each in planned.items()}
-    moves = worthwhile_moves(situation, wants, aims)
+    moves = {**worthwhile_moves(situation, wants, aims), **weighing.leave}
     on_demand_now, net = _safety_net(situation, promises, policy_released, moves)
     free = math.inf if money is None else max(0.0, money - standing - promises.needs_usd)
     cover = replace(_cover(situation, promises, net), sent=frozenset(on_demand_now))
@@ -100,7 +110,7 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
         if now is not None:
             on_demand_now = {**on_demand_now, name: now.column}
         cover = replace(cover, sent=cover.sent | {name})
-    at_risk = _at_risk(situation, promises)
+    at_risk = _at_risk(situation, promises) | weighing.save_ahead
     if settlement.wake_s < min(state.round_s, _at_most_s(situation, assignment)):
         at_risk |= _unsaved(situation, settlement.covered)
     actions, leases = reconcile(situation, assignment, settlement, at_risk=at_risk)
@@ -134,7 +144,21 @@ def decide(state: ClusterState, policy: Policy) -> RoundPlan:
             reserve_usd=promises.reserve_usd if money is None else settlement.reserve_usd,
             lower_bound_usd=allocation.lower_bound_usd,
             expected_cost_left_usd=expected_cost_left_usd(expected),
+            spot=tuple(_rounded(weighing.verdicts[name]) for name in sorted(weighing.verdicts)),
         )
+    )
+
+
+def _rounded(verdict: SpotVerdict) -> SpotVerdict:
+    """Figures as they are told: to a hundredth of a cent, chances and seconds likewise."""
+    return replace(
+        verdict,
+        wait_usd=None if verdict.wait_usd is None else round(verdict.wait_usd, 4),
+        spot_usd={name: round(each, 4) for name, each in verdict.spot_usd.items()},
+        on_demand_usd=round(verdict.on_demand_usd, 4),
+        loss_chance={name: round(each, 4) for name, each in verdict.loss_chance.items()},
+        latest_on_demand_start_s=round(verdict.latest_on_demand_start_s, 1),
+        cap_usd=round(verdict.cap_usd, 4),
     )
 
 

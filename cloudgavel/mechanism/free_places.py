@@ -10,12 +10,20 @@ SLOWEST_SHARE = 0.5
 
 
 def take_free_place(
-    draft: Draft, job: JobView, wanted: list[int], reason: str, forced: bool, leaves: bool
+    draft: Draft,
+    job: JobView,
+    wanted: list[int],
+    reason: str,
+    forced: bool,
+    leaves: bool,
+    *,
+    paid_only: bool = False,
 ) -> bool:
     """Free accelerators of machines that are rented anyway, this plan's launches included.
 
     On a machine that works for others they cost nothing more; an idle machine costs its rent
-    and must be of a wanted kind. The place may be neither too slow nor too late.
+    and must be of a wanted kind (with ``paid_only`` it is left alone). The place may be neither
+    too slow nor too late.
     """
     row = draft.situation.row(job.spec.name)
     rates = draft.situation.rates[row]
@@ -34,7 +42,7 @@ def take_free_place(
                 continue
         for group in _groups(draft, each, job):
             paid = all(not item.idle for item in group)
-            if not paid and (column not in wanted or not draft.is_paid(job.spec.name)):
+            if not paid and (paid_only or column not in wanted or not draft.is_paid(job.spec.name)):
                 continue
             rent = 0.0 if paid else each.alone_usd_per_hour / float(rates[column])
             waiting = 0.0 if all(item.ready for item in group) else 1.0

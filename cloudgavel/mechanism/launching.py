@@ -46,7 +46,7 @@ def launch(
         if widen:
             until_s = waits_for_spot_until_s(draft.situation, job, column)
             if until_s is not None:
-                draft.answer.waits_until_s.append(until_s)
+                draft.answer.waits_until_at_s[name] = until_s
                 return reasons.waits_for_spot(until_s - draft.situation.state.now_s)
         if not draft.pays(name, column, machines, useful_s):
             unpaid = name not in draft.promised | draft.promises.funded

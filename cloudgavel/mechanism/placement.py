@@ -35,7 +35,7 @@ class Assignment:
     waits: dict[str, str] = field(default_factory=dict)
     """Jobs that get nothing, and why."""
     short_of_money: set[str] = field(default_factory=set)
-    waits_until_s: list[float] = field(default_factory=list)
+    waits_until_at_s: dict[str, float] = field(default_factory=dict)
     """When jobs that wait for spot stop waiting."""
 
 

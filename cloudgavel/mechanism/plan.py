@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from cloudgavel.mechanism.actions import Action
+from cloudgavel.mechanism.actions import Action, Wait
 from cloudgavel.policies.allocation import AllocationStatus, RelaxedPromise, ShadowPrice
+from cloudgavel.policies.spot.verdict import SpotVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,3 +60,10 @@ class RoundPlan:
     """On-demand money kept for the covered promises."""
     lower_bound_usd: float | None = None
     expected_cost_left_usd: float | None = None
+    spot: tuple[SpotVerdict, ...] = ()
+    """Of the jobs that weighed spot against on-demand: what each choice is worth. By job."""
+
+    @property
+    def waits_on_purpose(self) -> bool:
+        """Some job holds nothing because waiting for spot is worth it."""
+        return any(isinstance(each, Wait) and each.until_at_s is not None for each in self.actions)

@@ -44,7 +44,7 @@ def does_not_stop(name: str, since_s: float) -> str:
 
 
 def waits_for_spot(left_s: float) -> str:
-    """A job without a deadline waits for spot that is refused now."""
+    """A job waits for spot that is refused now."""
     return f"spot is refused now; it goes on demand in {left_s / 60:.0f} min if that lasts"
 
 

@@ -49,7 +49,13 @@ def reconcile(
         if placement is None:
             if on_machine and not ended and _is_being_taken(situation, job):
                 saves.extend(_save(job, "its machine is being taken"))
-            waits.append(Wait(job=name, reason=assignment.waits.get(name, reasons.HELD_BACK)))
+            waits.append(
+                Wait(
+                    job=name,
+                    reason=assignment.waits.get(name, reasons.HELD_BACK),
+                    until_at_s=assignment.waits_until_at_s.get(name),
+                )
+            )
             continue
         machines = [assignment.machines[each] for each in placement.machine_ids]
         if placement.stays:

@@ -105,6 +105,8 @@ class BlockedOffer:
     offer_id: str
     until_s: float
     reason: str
+    for_capacity: bool = True
+    """There was none to be had: it may come back. False: the account or the request is at fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -45,7 +45,7 @@ def _instants(situation: Situation, assignment: Assignment) -> Iterator[float]:
             yield job.started_at_s + spec.max_duration_s
         if job.instance_ids and (job.stopping or spec.name in assignment.stops):
             yield state.now_s + stop_s(job, state.rules)
-    yield from assignment.waits_until_s
+    yield from assignment.waits_until_at_s.values()
     for blocked in state.blocked:
         yield blocked.until_s
     for instance in state.instances:

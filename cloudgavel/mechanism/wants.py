@@ -27,6 +27,10 @@ class Want:
     """The plan gives it time in a later interval."""
     due_at_s: float | None = None
     """When the policy means it to end, for its objective; ``None`` = its deadline alone says."""
+    waits_until_at_s: float | None = None
+    """It waits for spot, at the latest until then, where ``columns`` is empty or has no room."""
+    instead: tuple[int, ...] = ()
+    """Where it goes when there is no room in ``columns``."""
 
 
 def wants_of(situation: Situation, allocation: Allocation) -> dict[str, Want]:

@@ -86,6 +86,10 @@ class Allocation:
     """No schedule that keeps the promises can cost less."""
     relaxed: tuple[RelaxedPromise, ...] = ()
     shadow_prices: tuple[ShadowPrice, ...] = ()
+    extra_usd_per_hour: FloatArray | None = None
+    """(R,) what an hour of one job in each pool costs the others now: shadow prices of quotas and
+    of the spend rate. Given = each job with a deadline may weigh waiting, spot and on-demand by
+    itself at prices raised by this (``mechanism.weigh_spot``); ``None`` = the shares stand."""
     value_usd_per_step: FloatArray | None = None
     """(m,): marginal cost of one more step of each job."""
     smallest_sufficient_budget_usd: float | None = None

@@ -10,7 +10,11 @@ from cloudgavel.policies.lower_bound import lower_bound, without
 from cloudgavel.policies.pair_terms import S_PER_H, PairTerms, Purpose, pair_terms
 from cloudgavel.policies.planning_lp import PlanningModel, build_planning_model
 from cloudgavel.policies.problem import AllocationProblem, BoolArray, FloatArray
-from cloudgavel.policies.shadow_prices import shadow_prices, value_usd_per_step
+from cloudgavel.policies.shadow_prices import (
+    extra_usd_per_hour,
+    shadow_prices,
+    value_usd_per_step,
+)
 from cloudgavel.policies.solve import SolveStatus
 
 EXPLAINED_COUNT = 5
@@ -81,6 +85,7 @@ def cheapest_plan(
         lower_bound_usd=None if bound is None else min(bound, found.cost_usd),
         relaxed=homeless,
         shadow_prices=prices,
+        extra_usd_per_hour=None if end_s is not None else extra_usd_per_hour(problem, found),
         value_usd_per_step=value_usd_per_step(problem, found),
         smallest_sufficient_budget_usd=found.cost_usd + problem.standing_usd,
     )
@@ -178,6 +183,7 @@ def _relaxed(
         cost_usd=plan.cost_usd,
         lower_bound_usd=None if bound.usd is None else min(bound.usd, plan.cost_usd),
         relaxed=promises,
+        extra_usd_per_hour=np.zeros(len(problem.pools)),
         value_usd_per_step=work_value,
         smallest_sufficient_budget_usd=enough,
         message="" if plan.chosen_exactly else "the choice of deadlines is not proved best",

@@ -98,6 +98,29 @@ def value_usd_per_step(problem: AllocationProblem, found: LeastCost) -> FloatArr
     return value
 
 
+def extra_usd_per_hour(problem: AllocationProblem, found: LeastCost) -> FloatArray:
+    """(R,) what an hour of one job in each pool costs the others in the first interval.
+
+    The duals of the quotas it counts against and of the spend rate, in USD per hour; 0 where
+    nothing binds.
+    """
+    extra = np.zeros(len(problem.pools))
+    if found.row_duals is None:
+        return extra
+    model, duals = found.lp.model, found.row_duals
+    length_h = float(model.bounds_s[1] - model.bounds_s[0]) / S_PER_H
+    for number, quota in enumerate(problem.quotas):
+        row = model.rows.quota[number][0]
+        if row >= 0 and quota.limit > 0:
+            used = np.array(quota.coefficients, dtype=np.float64) * model.terms.instances
+            extra += max(-duals[row], 0.0) * used / (quota.limit * length_h)
+    row = model.rows.rate[0]
+    if row >= 0 and problem.max_usd_per_hour:
+        spent = model.terms.usd_per_hour / (problem.max_usd_per_hour * length_h)
+        extra += max(-duals[row], 0.0) * spent
+    return extra
+
+
 def _binding_limits(
     problem: AllocationProblem, found: LeastCost, *, all_deadlines: bool
 ) -> list[_Limit]:

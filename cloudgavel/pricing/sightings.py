@@ -64,31 +64,42 @@ NOTHING_SEEN = OfferSightings()
 def learnt_rates_per_hour(
     offers: Iterable[Offer], seen: Mapping[str, OfferSightings]
 ) -> dict[str, float]:
-    """Interruptions per machine-hour by spot offer: the catalogue's rate, corrected by what was
-    seen of the offer and, for less, of its siblings (same cloud, type and region).
+    """Interruptions per machine-hour of spot offers of which, or of whose siblings (same cloud,
+    type and region), something was seen: the catalogue's rate, corrected. By offer id; of all
+    others nothing is known beyond ``catalogue_rate_per_hour``.
 
-    The mean of a gamma posterior whose prior has the catalogue's mean, or the assumed rate where
-    the catalogue has none.
+    The mean of a gamma posterior whose prior has the catalogue's mean. What was seen of siblings
+    counts for less.
     """
-    spot = [each for each in offers if each.capacity_type is CapacityType.SPOT]
-    pooled: dict[tuple[str, str, str], tuple[float, float]] = {}
-    for offer in spot:
-        known = seen.get(offer.offer_id, NOTHING_SEEN)
-        taken, lived_h = pooled.get(_family(offer), (0.0, 0.0))
-        pooled[_family(offer)] = (taken + known.taken, lived_h + known.lived_h)
-    rates = {}
-    for offer in spot:
-        prior = offer.interruption_rate_per_hour
-        prior = ASSUMED_INTERRUPTION_RATE_PER_HOUR if prior is None else prior
-        own = seen.get(offer.offer_id, NOTHING_SEEN)
-        taken, lived_h = pooled[_family(offer)]
+    watched: dict[tuple[str, str, str], list[Offer]] = {}
+    if seen:
+        for offer in offers:
+            if offer.capacity_type is CapacityType.SPOT:
+                watched.setdefault(_family(offer), []).append(offer)
+    rates: dict[str, float] = {}
+    for family in watched.values():
+        known = {each.offer_id: seen.get(each.offer_id, NOTHING_SEEN) for each in family}
+        taken = sum(each.taken for each in known.values())
+        lived_h = sum(each.lived_h for each in known.values())
         if lived_h <= 0 and taken <= 0:
-            rates[offer.offer_id] = prior
             continue
-        events = prior * PRIOR_WORTH_H + own.taken + SIBLING_SHARE * (taken - own.taken)
-        hours = PRIOR_WORTH_H + own.lived_h + SIBLING_SHARE * (lived_h - own.lived_h)
-        rates[offer.offer_id] = events / hours
+        for offer in family:
+            own = known[offer.offer_id]
+            events = catalogue_rate_per_hour(offer) * PRIOR_WORTH_H + own.taken
+            events += SIBLING_SHARE * (taken - own.taken)
+            hours = PRIOR_WORTH_H + own.lived_h + SIBLING_SHARE * (lived_h - own.lived_h)
+            rates[offer.offer_id] = events / hours
     return rates
+
+
+def catalogue_rate_per_hour(offer: Offer) -> float:
+    """Interruptions per hour before anything is seen: of spot without a known rate, an assumption;
+    0 on demand.
+    """
+    if offer.capacity_type is not CapacityType.SPOT:
+        return 0.0
+    rate = offer.interruption_rate_per_hour
+    return ASSUMED_INTERRUPTION_RATE_PER_HOUR if rate is None else rate
 
 
 def _family(offer: Offer) -> tuple[str, str, str]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
 
 from cloudgavel.documents.plan import PlanPrices
 from cloudgavel.errors import UsageError
@@ -15,6 +17,9 @@ from cloudgavel.pricing.market import ExpectedMarket, Outages, PriceWalk, Seeded
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.units import HOUR_S
+
+if TYPE_CHECKING:
+    from cloudgavel.policies.spot.tables import TableShelf
 
 
 def rehearsal_offers(
@@ -115,13 +120,25 @@ def expected_market(run: RunSpec) -> ExpectedMarket:
 
 
 def bind_policy(policy: Policy) -> Decide:
-    """Return ``mechanism.decide`` with its policy; the loop's only idea of what is good."""
+    """Return ``mechanism.decide`` with its policy; the loop's only idea of what is good.
+
+    The tables of the spot decision process are kept for as long as this process lives.
+    """
     from cloudgavel.mechanism.decide import decide
 
+    shelf = _shelf()
+
     def decision(state: ClusterState):  # type: ignore[no-untyped-def]
-        return decide(state, policy)
+        return decide(state, policy, shelf)
 
     return decision
+
+
+@cache
+def _shelf() -> "TableShelf":
+    from cloudgavel.policies.spot.tables import TableShelf
+
+    return TableShelf()
 
 
 def prices_as_of(offers: tuple[Offer, ...]) -> str:

@@ -13,6 +13,7 @@ from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView, Quot
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.pricing.sightings import NOTHING_SEEN, OfferSightings
 from cloudgavel.providers.base import Quota
+from cloudgavel.providers.failures import FailureKind
 from cloudgavel.store.records import InstanceRecord, IntentRecord, JobRecord, RunState
 from cloudgavel.units import usd
 
@@ -55,7 +56,12 @@ def cluster_state(
         boot_s_by_offer=supply.boot_s_by_offer,
         quotas=_quotas(spec, supply),
         blocked=tuple(
-            BlockedOffer(offer_id=offer_id, until_s=block.until_s, reason=block.reason)
+            BlockedOffer(
+                offer_id=offer_id,
+                until_s=block.until_s,
+                reason=block.reason,
+                for_capacity=block.failure == FailureKind.CAPACITY,
+            )
             for offer_id, block in sorted(state.blocked.items())
             if block.until_s > now_s
         ),

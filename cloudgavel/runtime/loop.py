@@ -231,7 +231,7 @@ class Loop:
         )
         state = self.state
         arriving = any(state.created_at_s + job.spec.arrives_s > now_s for job in state.active_jobs)
-        idle = not (state.live_instances or state.intents or arriving)
+        idle = not (state.live_instances or state.intents or arriving or plan.waits_on_purpose)
         self._idle_decisions = self._idle_decisions + 1 if idle else 0
 
     def _supply(self) -> Supply | None:

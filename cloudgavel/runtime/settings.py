@@ -32,7 +32,7 @@ class LoopSettings:
     """An end that is not confirmed is asked for again after this."""
     capacity_block_s: float = 120.0
     """First back-off of an offer without capacity; doubled with every refusal in a row."""
-    capacity_block_cap_s: float = 3600.0
+    capacity_block_cap_s: float = 960.0
     quota_block_s: float = 3600.0
     invalid_block_s: float = 86400.0
     credentials_block_s: float = 600.0

@@ -98,7 +98,8 @@ class _Stalled:
 
     def __call__(self) -> bool:
         state = self._loop.state
-        if state.live_instances or state.intents:
+        waits = state.plan is not None and state.plan.waits_on_purpose
+        if state.live_instances or state.intents or waits:
             self._decisions_at_last_machine = state.decisions
         idle = state.decisions - self._decisions_at_last_machine
         waiting = any(

@@ -162,6 +162,7 @@ def _launch_failed(state: RunState, event: ev.LaunchFailed) -> RunState:
         record = BlockRecord(
             until_s=event.blocked_until_s,
             reason=f"{event.failure}: {event.message}" if event.message else event.failure,
+            failure=event.failure,
             refusals=1 + (before.refusals if before is not None else 0),
         )
         blocked = with_item(blocked, event.offer_id, record)

@@ -175,6 +175,8 @@ class BlockRecord:
 
     until_s: float
     reason: str
+    failure: str
+    """A ``providers.failures.FailureKind`` value."""
     refusals: int
     """In a row: the back-off grows with them."""
 

@@ -3,41 +3,39 @@
 The round mechanism calls ``decide_round`` with what it knows (work, deadline, what is held, offers
 with prices, what has been seen of each spot offer) and gets, for each job, what to hold, what each
 alternative is worth and when the safety net will call: everything ``explain`` shows. Stateless:
-belief is computed from the sightings each time.
+belief is computed from the sightings each time (``sighted``).
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cloudgavel.policies.spot.belief import Outlook, first_belief, outlook, seen
+from cloudgavel.policies.spot.belief import outlook
 from cloudgavel.policies.spot.controller import GENERIC_FAMILY
-from cloudgavel.policies.spot.decision import judge
+from cloudgavel.policies.spot.decision import RATIO_GRID, RATIO_RANGE, judge
 from cloudgavel.policies.spot.regimes import RegimeFamily, StepChain, step_chain
 from cloudgavel.policies.spot.safety import RiskCap, joint_on_demand
+from cloudgavel.policies.spot.sighted import Beliefs, SeenOffer, beliefs_of
 from cloudgavel.policies.spot.tables import TableShelf
-from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Floats, SpotTerms, SpotView
+from cloudgavel.policies.spot.verdict import SpotVerdict
+from cloudgavel.policies.spot.view import ON_DEMAND, WAIT, Bools, Floats, SpotTerms, SpotView
+from cloudgavel.pricing.sightings import Sighting
 
-_CHANGEOVER_CLASS = 1.25
-"""Change-overs are rounded up to powers of this, so that jobs share tables; never down."""
+_CLASS_GROWTH = 1.25
+"""Change-overs, and work that may be lost, are rounded up to powers of this, so that jobs share
+tables and passes; never down."""
 _TYPICAL_SWITCH_CHANCE = 0.03
 """Per round, that a held machine is lost while another offer is there: one class for all rounds, so
 that no round has to wait for new tables; this step itself is looked at exactly."""
 _FARTHEST_DEADLINE = 6.0
 """Times the work left."""
-_LONGEST_HISTORY = 400
-"""Sightings are filtered in at most so many steps; older ones say little about today's regime."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sighting:
-    """A spot offer could or could not be had then (a start, a refusal, an interruption)."""
-
-    at_s: float
-    available: bool
+MOST_OFFERS = 4
+"""Spot offers weighed one by one for each job: the cheapest per work that can be had now before
+those that cannot, and what is held. All that it may use count in what is believed of the market."""
+_PADDING_USD_PER_HOUR = 1e6
+"""Price of a place in the arrays that no offer fills; it is never available."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +51,11 @@ class SpotOffer:
     """What was seen of it, in order of time."""
     extra_usd_per_hour: float = 0.0
     """Quota duals and the budget's multiplier: steer, are not paid."""
+    interruption_rate_per_hour: float | None = None
+    """The catalogue's word on how often it is lost: where belief begins. ``None`` = no word."""
+    siblings: str | None = None
+    """Offers of one name here are alike (other zones, other gangs): what was seen of the others
+    counts for one of which nothing was. ``None`` = it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,30 +86,8 @@ class RoundJob:
     """Seconds of change-over that the held machine still has to go through."""
     lost_work_s: float = 0.0
     """Most seconds of unsaved work an interruption costs (the save interval)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpotVerdict:
-    """What a job should hold in this round, and why."""
-
-    job: str
-    hold: str
-    """``wait``, ``spot`` or ``on_demand``."""
-    offer_id: str | None
-    wait_usd: float | None
-    """Expected cost to the end if nothing is held this round; ``None`` = not allowed."""
-    spot_usd: Mapping[str, float]
-    """The same by spot offer that may be held this round."""
-    on_demand_usd: float
-    on_demand_offer_id: str
-    """The fall-back these figures count on."""
-    loss_chance: Mapping[str, float]
-    """By spot offer: chance that it is gone by the next round."""
-    latest_on_demand_start_s: float
-    """Seconds from now until the safety net calls for on-demand if nothing happens before;
-    negative = it has called."""
-    forced_by: str | None
-    """``own deadline`` or ``shared on-demand slots`` when the safety net decided, else ``None``."""
+    cap_usd: float | None = None
+    """Most it may ever cost; ``None`` = what the cap on risk gives at its fall-back's price."""
 
 
 def decide_round(
@@ -138,29 +119,41 @@ def decide_round(
     """
     cap = RiskCap() if cap is None else cap
     chain = step_chain(family, round_s)
-    falls = {job.name: _fall_back(job, on_demand_offers, round_s) for job in jobs}
-    batches: dict[tuple[float, tuple[str, ...]], list[RoundJob]] = {}
-    for job in sorted(jobs, key=lambda job: job.name):
-        usable = tuple(
-            offer.offer_id for offer in spot_offers if job.steps_per_s.get(offer.offer_id, 0.0) > 0
-        )
-        key = (_changeover_class(job.changeover_s), usable)
-        batches.setdefault(key, []).append(job)
     by_id = {offer.offer_id: offer for offer in spot_offers}
-    filtered = {
-        offer.offer_id: _belief(offer.sightings, offer.available, now_s, round_s, chain, family)
-        for offer in spot_offers
-    }
+    falls = {job.name: _fall_back(job, on_demand_offers, round_s) for job in jobs}
+    batches: dict[tuple[float, float, bool], list[_Row]] = {}
+    for job in sorted(jobs, key=lambda job: job.name):
+        usable = tuple(name for name in by_id if job.steps_per_s.get(name, 0.0) > 0)
+        row = _Row(job=job, market=usable, offers=_weighed(job, usable, by_id))
+        key = (_class_of(job.changeover_s), _class_of(job.lost_work_s), len(usable) > 1)
+        batches.setdefault(key, []).append(row)
+    markets = sorted({row.market for rows in batches.values() for row in rows})
+    beliefs = beliefs_of(
+        [
+            SeenOffer(
+                name=offer.offer_id,
+                available=offer.available,
+                sightings=offer.sightings,
+                rate_per_hour=offer.interruption_rate_per_hour,
+                siblings=offer.siblings,
+            )
+            for offer in spot_offers
+        ],
+        markets,
+        now_s=now_s,
+        step_s=round_s,
+        family=family,
+    )
     verdicts: dict[str, SpotVerdict] = {}
-    for (changeover_s, usable), members in batches.items():
-        offers = [by_id[name] for name in usable]
+    for (changeover_s, lost_work_s, several), rows in batches.items():
         verdicts |= _decide_batch(
-            members,
-            offers,
+            rows,
+            by_id,
             falls,
-            beliefs=[filtered[name] for name in usable],
-            market=_market_belief(offers, now_s, round_s, chain, family),
+            beliefs=beliefs,
             changeover_s=changeover_s,
+            lost_work_s=lost_work_s,
+            switch_chance=_TYPICAL_SWITCH_CHANCE if several else 0.0,
             round_s=round_s,
             chain=chain,
             family=family,
@@ -170,6 +163,28 @@ def decide_round(
     if on_demand_slots is not None:
         verdicts = _within_slots(jobs, falls, verdicts, on_demand_slots, round_s)
     return verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One job of a batch."""
+
+    job: RoundJob
+    market: tuple[str, ...]
+    """All spot offers it can use."""
+    offers: tuple[str, ...]
+    """Those weighed one by one."""
+
+
+def _weighed(
+    job: RoundJob, usable: Sequence[str], by_id: Mapping[str, SpotOffer]
+) -> tuple[str, ...]:
+    def rank(name: str) -> tuple[bool, bool, float, str]:
+        offer = by_id[name]
+        price = (offer.usd_per_hour + offer.extra_usd_per_hour) / job.steps_per_s[name]
+        return (name != job.held, not offer.available, price, name)
+
+    return tuple(sorted(usable, key=rank)[:MOST_OFFERS])
 
 
 def _fall_back(
@@ -195,93 +210,44 @@ def _fall_back(
     return best[1], best[2]
 
 
-def _changeover_class(changeover_s: float) -> float:
-    if changeover_s <= 1.0:
-        return changeover_s
-    power = math.ceil(math.log(changeover_s) / math.log(_CHANGEOVER_CLASS) - 1e-9)
-    return float(_CHANGEOVER_CLASS**power)
-
-
-def _belief(
-    sightings: Sequence[Sighting],
-    available: bool,
-    now_s: float,
-    round_s: float,
-    chain: StepChain,
-    family: RegimeFamily,
-) -> Floats:
-    """(A, K) belief now: the sightings laid on a grid of rounds, each holding until the next."""
-    past = [sighting for sighting in sightings if sighting.at_s <= now_s]
-    if not past:
-        return first_belief(family, np.array(available))
-    span_s = min(now_s - past[0].at_s, _LONGEST_HISTORY * round_s)
-    steps = int(span_s // round_s)
-    instants = now_s - round_s * np.arange(steps, -1, -1)
-    times = np.array([sighting.at_s for sighting in past])
-    states = np.array([sighting.available for sighting in past])
-    place = np.maximum(np.searchsorted(times, instants + 1e-9, side="right") - 1, 0)
-    grid = states[place]
-    grid[-1] = available
-    belief = first_belief(family, grid[0])
-    for before, after in pairwise(grid):
-        belief = seen(outlook(belief, before, chain), after)
-    return belief
-
-
-def _market_belief(
-    offers: Sequence[SpotOffer],
-    now_s: float,
-    round_s: float,
-    chain: StepChain,
-    family: RegimeFamily,
-) -> Floats:
-    """(A, K) belief about "is any of them there", from the sightings of all."""
-    if len(offers) == 1:
-        only = offers[0]
-        return _belief(only.sightings, only.available, now_s, round_s, chain, family)
-    events = sorted(
-        (sighting.at_s, index, sighting.available)
-        for index, offer in enumerate(offers)
-        for sighting in offer.sightings
-    )
-    last: dict[int, bool] = {}
-    merged = []
-    for at_s, index, there in events:
-        last[index] = there
-        merged.append(Sighting(at_s=at_s, available=any(last.values())))
-    present = any(offer.available for offer in offers)
-    return _belief(merged, present, now_s, round_s, chain, family)
+def _class_of(span_s: float) -> float:
+    if span_s <= 1.0:
+        return max(0.0, span_s)
+    power = math.ceil(math.log(span_s) / math.log(_CLASS_GROWTH) - 1e-9)
+    return float(_CLASS_GROWTH**power)
 
 
 def _decide_batch(
-    jobs: Sequence[RoundJob],
-    offers: Sequence[SpotOffer],
+    rows: Sequence[_Row],
+    by_id: Mapping[str, SpotOffer],
     falls: Mapping[str, tuple[OnDemandOffer, float]],
     *,
-    beliefs: Sequence[Floats],
-    market: Floats,
+    beliefs: Beliefs,
     changeover_s: float,
+    lost_work_s: float,
+    switch_chance: float,
     round_s: float,
     chain: StepChain,
     family: RegimeFamily,
     shelf: TableShelf,
     cap: RiskCap,
 ) -> dict[str, SpotVerdict]:
-    count, width = len(jobs), max(1, len(offers))
-    index_of = {offer.offer_id: index for index, offer in enumerate(offers)}
+    count, width = len(rows), max(1, *(len(row.offers) for row in rows))
+    jobs = [row.job for row in rows]
     pace = np.array([falls[job.name][1] for job in jobs])
-    rates = np.ones((count, width))
-    for row, job in enumerate(jobs):
-        for offer in offers:
-            rates[row, index_of[offer.offer_id]] = job.steps_per_s[offer.offer_id] / pace[row]
-    held = np.array([_held(job, falls[job.name][0], index_of) for job in jobs])
     available = np.zeros((count, width), dtype=bool)
-    prices, extra = np.ones((count, width)), np.zeros((count, width))
-    for offer in offers:
-        column = index_of[offer.offer_id]
-        available[:, column] = offer.available
-        prices[:, column] = offer.usd_per_hour
-        extra[:, column] = offer.extra_usd_per_hour
+    rates, extra, returns = (np.ones((count, width)), *np.zeros((2, count, width)))
+    prices = np.full((count, width), _PADDING_USD_PER_HOUR)
+    held = np.full(count, WAIT)
+    for place, row in enumerate(rows):
+        held[place] = _held(row.job, falls[row.job.name][0], row.offers)
+        for column, name in enumerate(row.offers):
+            offer = by_id[name]
+            rates[place, column] = row.job.steps_per_s[name] / pace[place]
+            available[place, column] = offer.available
+            prices[place, column] = offer.usd_per_hour
+            extra[place, column] = offer.extra_usd_per_hour
+            returns[place, column] = beliefs.return_chance[name]
     fall_price = np.array([falls[job.name][0].usd_per_hour for job in jobs])
     fall_extra = np.array([falls[job.name][0].extra_usd_per_hour for job in jobs])
     true_s = np.array([job.deadline_left_s for job in jobs])
@@ -294,11 +260,11 @@ def _decide_batch(
         work_s=np.array([job.steps_total for job in jobs]) / pace,
         deadline_s=near_s,
         work_rate=rates,
-        lost_work_s=max(job.lost_work_s for job in jobs),
+        lost_work_s=lost_work_s,
     )
     view = SpotView(
         elapsed_s=0.0,
-        work_left_s=np.array([job.steps_left for job in jobs]) / pace,
+        work_left_s=left_s,
         available=available,
         spot_usd_per_hour=prices,
         on_demand_usd_per_hour=fall_price,
@@ -308,64 +274,90 @@ def _decide_batch(
         extra_spot_usd_per_hour=extra,
         extra_on_demand_usd_per_hour=fall_extra,
     )
-    prospect = outlook(market, np.array(bool(available[0].any())), chain)
-    shape = (count, *market.shape)
-    returns = np.zeros((count, width))
-    for offer, belief in zip(offers, beliefs, strict=True):
-        ahead = outlook(belief, np.array(offer.available), chain)
-        returns[:, index_of[offer.offer_id]] = 1 - float(ahead.loss_chance())
-    per_work = ((prices + extra) / rates).min(axis=1)
+    market = np.stack([beliefs.market[row.market] for row in rows])
+    cap_usd = _caps_usd(cap, jobs, terms, fall_price)
+    per_work = (prices + extra) / rates
+    # Where only dear offers are left, the time until a cheaper one is back is paid at their price.
+    there_now = np.where(available, per_work, np.inf).min(axis=1)
+    per_work = np.where(np.isfinite(there_now), there_now, per_work.min(axis=1))
     opinion = judge(
         terms,
         view,
-        market=Outlook(
-            spot=np.broadcast_to(prospect.spot, shape), none=np.broadcast_to(prospect.none, shape)
-        ),
+        market=outlook(market, _anything_there(rows, by_id), chain),
         offer_return=returns,
-        table_ratio=per_work / np.maximum(fall_price + fall_extra, 1e-9),
-        switch_chance=_TYPICAL_SWITCH_CHANCE if width > 1 else 0.0,
-        cap_usd=cap.usd(terms, fall_price),
+        table_ratio=_level(per_work / np.maximum(fall_price + fall_extra, 1e-9)),
+        switch_chance=switch_chance,
+        cap_usd=cap_usd,
         family=family,
         shelf=shelf,
     )
     verdicts = {}
-    for row, job in enumerate(jobs):
-        choice = int(opinion.choice[row])
-        wait = float(opinion.wait_usd[row])
-        fall = falls[job.name][0].offer_id
-        verdicts[job.name] = SpotVerdict(
-            job=job.name,
+    for place, row in enumerate(rows):
+        choice = int(opinion.choice[place])
+        wait = float(opinion.wait_usd[place])
+        fall = falls[row.job.name][0].offer_id
+        verdicts[row.job.name] = SpotVerdict(
+            job=row.job.name,
             hold={WAIT: "wait", ON_DEMAND: "on_demand"}.get(choice, "spot"),
             offer_id={WAIT: None, ON_DEMAND: fall}.get(choice)
             if choice < 0
-            else offers[choice].offer_id,
+            else row.offers[choice],
             wait_usd=wait if math.isfinite(wait) else None,
             spot_usd={
-                offer.offer_id: float(opinion.spot_usd[row, column])
-                for offer, column in zip(offers, range(width), strict=False)
-                if math.isfinite(opinion.spot_usd[row, column])
+                name: float(opinion.spot_usd[place, column])
+                for column, name in enumerate(row.offers)
+                if math.isfinite(opinion.spot_usd[place, column])
             },
-            on_demand_usd=float(opinion.on_demand_usd[row]),
+            on_demand_usd=float(opinion.on_demand_usd[place]),
             on_demand_offer_id=fall,
             loss_chance={
-                offer.offer_id: float(opinion.loss_chance[row, column])
-                for offer, column in zip(offers, range(width), strict=False)
+                name: float(opinion.loss_chance[place, column])
+                for column, name in enumerate(row.offers)
             },
             latest_on_demand_start_s=float(
-                opinion.latest_on_demand_start_s[row] + true_s[row] - near_s[row]
+                opinion.latest_on_demand_start_s[place] + true_s[place] - near_s[place]
             ),
-            forced_by="own deadline" if opinion.forced[row] else None,
+            cap_usd=float(cap_usd[place]),
+            forced_by="own deadline" if opinion.forced[place] else None,
         )
     return verdicts
 
 
-def _held(job: RoundJob, fall: OnDemandOffer, index_of: Mapping[str, int]) -> int:
+def _level(ratio: Floats) -> Floats:
+    """(J,) nearest price ratio that has a table of its own: one table in place of two, as prices
+    move. This step itself is weighed at real prices.
+    """
+    place = np.log(np.clip(ratio, *RATIO_RANGE)) / math.log(RATIO_GRID)
+    result: Floats = RATIO_GRID ** np.round(place)
+    return result
+
+
+def _caps_usd(
+    cap: RiskCap, jobs: Sequence[RoundJob], terms: SpotTerms, fall_price: Floats
+) -> Floats:
+    """(J,) most each job may cost: by its own change-over, not by that of its class."""
+    found = np.zeros(len(jobs))
+    own_s = np.array([job.changeover_s for job in jobs])
+    for changeover_s in np.unique(own_s).tolist():
+        rows = own_s == changeover_s
+        found[rows] = cap.usd(replace(terms, changeover_s=changeover_s), fall_price)[rows]
+    given = np.array([math.nan if job.cap_usd is None else job.cap_usd for job in jobs])
+    result: Floats = np.where(np.isnan(given), found, given)
+    return result
+
+
+def _anything_there(rows: Sequence[_Row], by_id: Mapping[str, SpotOffer]) -> Bools:
+    """(J,) whether anything of each job's market can be had now."""
+    return np.array([any(by_id[name].available for name in row.market) for row in rows])
+
+
+def _held(job: RoundJob, fall: OnDemandOffer, offers: Sequence[str]) -> int:
     """What is held, in the words of a view; an on-demand offer other than the fall-back is left."""
     if job.held is None:
         return WAIT
     if job.held == fall.offer_id:
         return ON_DEMAND
-    return index_of.get(job.held, WAIT)
+    return offers.index(job.held) if job.held in offers else WAIT
 
 
 def _within_slots(
@@ -413,15 +405,14 @@ def _within_slots(
 
 
 def _changed(verdict: SpotVerdict, hold: str, offer_id: str | None, why: str) -> SpotVerdict:
-    return SpotVerdict(
-        job=verdict.job,
-        hold=hold,
-        offer_id=offer_id,
-        wait_usd=verdict.wait_usd,
-        spot_usd=verdict.spot_usd,
-        on_demand_usd=verdict.on_demand_usd,
-        on_demand_offer_id=verdict.on_demand_offer_id,
-        loss_chance=verdict.loss_chance,
-        latest_on_demand_start_s=verdict.latest_on_demand_start_s,
-        forced_by=why,
-    )
+    return replace(verdict, hold=hold, offer_id=offer_id, forced_by=why)
+
+
+__all__ = [
+    "OnDemandOffer",
+    "RoundJob",
+    "Sighting",
+    "SpotOffer",
+    "SpotVerdict",
+    "decide_round",
+]

@@ -6,6 +6,7 @@ from cloudgavel.pricing.sightings import (
     MOST_SIGHTINGS,
     NOTHING_SEEN,
     OfferSightings,
+    catalogue_rate_per_hour,
     learnt_rates_per_hour,
 )
 from tests.builders import NOW_S, an_offer
@@ -39,8 +40,8 @@ def test_histories_are_bounded_and_keep_the_newest() -> None:
 
 def test_without_history_the_rate_is_the_catalogues() -> None:
     unknown = an_offer("A100", spot=True, interruption_rate_per_hour=None)
-    rates = learnt_rates_per_hour([SPOT, unknown, an_offer()], {})
-    assert rates == {SPOT.offer_id: 0.1, unknown.offer_id: 0.1}
+    assert learnt_rates_per_hour([SPOT, unknown, an_offer()], {}) == {}
+    assert [catalogue_rate_per_hour(each) for each in (SPOT, unknown, an_offer())] == [0.1, 0.1, 0]
 
 
 def test_losses_raise_the_rate_here_a_little_next_door_and_nowhere_else() -> None:
@@ -48,7 +49,7 @@ def test_losses_raise_the_rate_here_a_little_next_door_and_nowhere_else() -> Non
     rates = learnt_rates_per_hour([SPOT, SIBLING, STRANGER], seen)
     assert rates[SPOT.offer_id] == pytest.approx((0.1 * 20 + 8) / 24)
     assert rates[SIBLING.offer_id] == pytest.approx((0.1 * 20 + 2) / 21)
-    assert rates[STRANGER.offer_id] == 0.1
+    assert STRANGER.offer_id not in rates
 
 
 def test_a_long_calm_lowers_the_rate() -> None:

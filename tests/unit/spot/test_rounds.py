@@ -65,7 +65,7 @@ def test_the_net_forces_on_demand() -> None:
 
 def test_history_of_losses_raises_the_loss_chance_and_the_steadier_zone_wins() -> None:
     flapping = tuple(Sighting(at_s=k * 1200.0, available=k % 2 == 0) for k in range(83))
-    steady = (Sighting(at_s=0.0, available=True),)
+    steady = (Sighting(at_s=0.0, available=True, until_s=100_000.0),)
     offers = [
         SpotOffer(offer_id="a/spot", usd_per_hour=0.9, available=True, sightings=flapping),
         SpotOffer(offer_id="b/spot", usd_per_hour=0.9, available=True, sightings=steady),
