@@ -51,7 +51,7 @@ def _place(draft: Draft) -> Assignment:
     draft.unplaced = dict.fromkeys(going)
     for name in going:
         _go(draft, name)
-    if not draft.answer.placements:
+    if not draft.answer.placements and not draft.answer.waits_until_at_s:
         # A plan that starts everything later while nothing runs would wait for ever.
         for name in going:
             if draft.answer.waits.get(name) == reasons.HELD_BACK:

@@ -55,6 +55,8 @@ class JobView:
     estimated: frozenset[str] = frozenset()
     """Labels whose throughput is an estimate: no promise rests on them."""
     spent_usd: float = 0.0
+    idle_usd: float = 0.0
+    """Its part of what the machines that were rented for it cost while nobody was on them."""
     waiting_since_s: float | None = None
     """When its last attempt ended; ``None`` = it never ran, or it is running."""
     save_error: str | None = None

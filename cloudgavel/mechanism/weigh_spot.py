@@ -80,10 +80,11 @@ def weigh_spot(
     """Weigh every job that has a deadline, may go on now, and can use spot as well as on-demand.
 
     What the plan starts later for want of quota is left to the plan. Nobody is weighed where the
-    policy gave no prices (``Allocation.extra_usd_per_hour``).
+    policy gave no prices (``Allocation.extra_usd_per_hour``), or due times of its own, which are
+    not about cost.
     """
     extra = allocation.extra_usd_per_hour
-    if extra is None:
+    if extra is None or allocation.due_s is not None:
         return Weighing()
     rows = [row for row, job in enumerate(situation.jobs) if _is_weighed(situation, job, planned)]
     rows = [
@@ -121,7 +122,51 @@ def weigh_spot(
         shelf=shelf,
         cap=CAP,
     )
-    return _carried_out(situation, planned, spot, fixed, {job.name: job for job in jobs}, verdicts)
+    asked = {job.name: job for job in jobs}
+    weighing = _carried_out(situation, planned, spot, fixed, asked, verdicts)
+    if _on_demand_for_all(situation, planned, fixed):
+        return weighing
+    # Machines on demand are scarce: who takes one, and when, is the plan's to say, or somebody
+    # without haste would sit where another must be soon. Spot is still chosen job by job.
+    return replace(
+        weighing,
+        wants={
+            name: replace(want, waits_until_at_s=None, instead=wants[name].columns)
+            for name, want in weighing.wants.items()
+            if verdicts[name].hold == "spot"
+        },
+    )
+
+
+def _on_demand_for_all(
+    situation: Situation, planned: Mapping[str, PlannedDeadline], fixed: Mapping[int, _Place]
+) -> bool:
+    """Whether quotas and the spend rate let every job with a deadline go on demand at once, each
+    on the column that takes most, beside all that lives.
+    """
+    state = situation.state
+    limits = limits_of(state)
+    if not limits:
+        return True
+    used = dict.fromkeys(limits, 0.0)
+    for machine in state.instances:
+        for name, units in units_of(
+            state, machine.offer.offer_id, machine.price_usd_per_hour
+        ).items():
+            used[name] += units
+    for job in situation.jobs:
+        if job.spec.name not in planned:
+            continue
+        most: dict[str, float] = {}
+        for index in situation.options(situation.row(job.spec.name)):
+            if index in fixed:
+                column = situation.columns[index]
+                rent = column.pool.price_usd_per_hour
+                for name, units in units_of(state, column.pool.offer_id, rent).items():
+                    most[name] = max(most.get(name, 0.0), units * column.instance_count)
+        for name, units in most.items():
+            used[name] += units
+    return all(used[name] <= limits[name] for name in limits)
 
 
 def _is_weighed(situation: Situation, job: JobView, planned: Mapping[str, PlannedDeadline]) -> bool:
@@ -271,7 +316,7 @@ def _round_job(
         steps_per_s=rates,
         deadline_left_s=deadline_at_s - state.now_s - slow_s,
         changeover_s=changeover_s,
-        spent_usd=job.spent_usd,
+        spent_usd=job.spent_usd + job.idle_usd,
         held=held,
         pending_s=pending_s,
         lost_work_s=state.round_s,
@@ -404,7 +449,7 @@ def _risk(
         return _Risk.NONE
     unsaved_s = max(0, job.steps_done - job.saved_steps) / pace
     rent_usd = usd(situation.place_usd_per_hour(job), state.round_s + state.rules.wake_lag_s)
-    saved_usd = job.spent_usd + rent_usd + usd(price, left_s + asked.changeover_s + save_s(job))
+    saved_usd = asked.spent_usd + rent_usd + usd(price, left_s + asked.changeover_s + save_s(job))
     if saved_usd > cap_usd:
         return _Risk.LEAVE
     if saved_usd + usd(price, unsaved_s + state.round_s) <= cap_usd:

@@ -39,6 +39,7 @@ def cluster_state(
     """
     spec = _spec(state)
     kin = kin_rates(state.jobs.values()) if measured_counts else {}
+    idle = idle_micro_usd(state)
     instances = [_instance(record) for record in state.live_instances]
     instances += [_requested(intent, supply) for _, intent in sorted(state.intents.items())]
     return ClusterState(
@@ -48,7 +49,12 @@ def cluster_state(
         round_number=state.decisions + 1,
         round_s=spec.round_s,
         jobs=tuple(
-            job_view(job, state, job_rates(job, measured_counts=measured_counts, kin=kin))
+            job_view(
+                job,
+                state,
+                job_rates(job, measured_counts=measured_counts, kin=kin),
+                idle.get(job.spec.name, 0),
+            )
             for job in state.jobs.values()
         ),
         instances=tuple(instances),
@@ -100,7 +106,18 @@ class JobRates:
     """Labels whose rate is an estimate."""
 
 
-def job_view(job: JobRecord, state: RunState, rates: JobRates) -> JobView:
+def idle_micro_usd(state: RunState) -> Mapping[str, int]:
+    """Return what machines cost while nobody was on them, by the jobs they were rented for."""
+    found: dict[str, int] = {}
+    for record in state.instances.values():
+        if record.unattributed_micro_usd and record.launched_for:
+            share = record.unattributed_micro_usd // len(record.launched_for)
+            for name in record.launched_for:
+                found[name] = found.get(name, 0) + share
+    return found
+
+
+def job_view(job: JobRecord, state: RunState, rates: JobRates, idle_micro: int = 0) -> JobView:
     """Return one job as the decision sees it."""
     spec = job.spec
     attempt = job.current
@@ -129,6 +146,7 @@ def job_view(job: JobRecord, state: RunState, rates: JobRates) -> JobView:
         throughput_steps_per_s=rates.steps_per_s,
         estimated=rates.estimated,
         spent_usd=usd(job.spent_micro_usd),
+        idle_usd=usd(idle_micro),
         waiting_since_s=(job.attempts[-1].ended_at_s if attempt is None and job.attempts else None),
         save_error=job.save_error,
         save_every_s=attempt.save_every_s if attempt is not None else save_every_s(spec),
