@@ -85,7 +85,7 @@ def cheapest_plan(
         lower_bound_usd=None if bound is None else min(bound, found.cost_usd),
         relaxed=homeless,
         shadow_prices=prices,
-        extra_usd_per_hour=None if end_s is not None else extra_usd_per_hour(problem, found),
+        extra_usd_per_hour=extra_usd_per_hour(problem, found),
         value_usd_per_step=value_usd_per_step(problem, found),
         smallest_sufficient_budget_usd=found.cost_usd + problem.standing_usd,
     )
