@@ -238,6 +238,8 @@ def federated_token(
             return google_token(provider, account, environment, now_s=now_s, endpoint=endpoint)
         except NoAccess as error:
             raise NoToken(str(error)) from error
+        except (KeyError, ValueError) as error:
+            raise NoToken(f"an answer of Google or AWS is not understood: {error}") from error
 
     return ask
 

@@ -135,6 +135,8 @@ def bucket_region(bucket: str, environment: Mapping[str, str]) -> str:
             headers = answer.headers
     except urllib.error.HTTPError as error:
         headers = error.headers
+    except OSError as error:
+        raise ConnectionError(f"s3.amazonaws.com: {error}") from error
     region = headers.get("x-amz-bucket-region")
     if not region:
         raise NoAccess(f"AWS has no bucket {bucket}")
@@ -253,8 +255,8 @@ def _call(
         if error.code == 429 or error.code >= 500:
             raise ConnectionError(said) from error
         raise NoAccess(said) from error
-    except urllib.error.URLError as error:
-        raise ConnectionError(f"{urlsplit(url).netloc}: {error.reason}") from error
+    except OSError as error:
+        raise ConnectionError(f"{urlsplit(url).netloc}: {error}") from error
 
 
 if __name__ == "__main__":

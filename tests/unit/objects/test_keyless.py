@@ -3,6 +3,8 @@
 import contextlib
 import time
 from datetime import UTC, datetime
+from email.message import Message
+from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qsl
 
 import pytest
@@ -13,12 +15,14 @@ from cloudgavel.objects.keyless import (
     AUDIENCE,
     AwsKeys,
     NoAccess,
+    bucket_region,
     fetched,
     google_token,
     role_keys,
     signed,
 )
 from cloudgavel.objects.open import open_store
+from cloudgavel.objects.s3 import S3Store
 from cloudgavel.objects.s3_role import session_as
 from cloudgavel.objects.store import StoreUnreachable
 from cloudgavel.providers.gcp.mocked.answers import Answer
@@ -202,6 +206,39 @@ def test_keys_of_another_account_are_not_trusted():
         cloud.aws_account_of = lambda headers: "999999999999"
         with pytest.raises(NoAccess, match="does not trust this caller"):
             google_token(PROVIDER, ACCOUNT, environment, now_s=NOW_S, endpoint=endpoint)
+
+
+def test_a_bucket_of_which_nobody_can_be_asked_is_unreachable_and_no_crash(monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    tries = []
+
+    def unplugged(request, timeout):
+        tries.append(request.full_url)
+        raise URLError("no route")
+
+    monkeypatch.setattr("urllib.request.urlopen", unplugged)
+    store = S3Store("bucket", role=ROLE, attempts=3, sleep=lambda seconds: None)
+    with pytest.raises(StoreUnreachable, match="no route"):
+        store.get("a")
+    assert tries == ["https://s3.amazonaws.com/bucket"] * 3
+
+
+def test_where_a_bucket_is_anybody_may_know(monkeypatch):
+    def refusing(request, timeout):
+        headers = Message()
+        headers["x-amz-bucket-region"] = "eu-north-1"
+        raise HTTPError(request.full_url, 403, "Forbidden", headers, None)
+
+    monkeypatch.setattr("urllib.request.urlopen", refusing)
+    assert bucket_region("bucket", {}) == "eu-north-1"
+
+
+def test_a_metadata_server_that_talks_nonsense_is_unreachable_and_no_crash(monkeypatch):
+    with serve(lambda request: Answer(body=b"nonsense")) as metadata:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        url = f"gs://runs?endpoint={metadata}&provider={PROVIDER}&account={ACCOUNT}"
+        with pytest.raises(StoreUnreachable, match="not understood"):
+            open_store(url).get("a")
 
 
 @pytest.mark.parametrize(
