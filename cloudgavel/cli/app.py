@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("cloudgavel.cli.commands.run:run", "Run the jobs within the budget, or resume them"),
     "status": ("cloudgavel.cli.commands.status:status", "A run at this moment"),
     "watch": ("cloudgavel.cli.commands.watch:watch", "Attach the live view to a run"),
+    "explain": ("cloudgavel.cli.commands.explain:explain", "Why a job is where it is"),
     "logs": ("cloudgavel.cli.commands.logs:logs", "What a job printed"),
     "pull": ("cloudgavel.cli.commands.pull:pull", "Bring a job's checkpoint and output here"),
     "down": ("cloudgavel.cli.commands.down:down", "Save every job and end every machine of a run"),

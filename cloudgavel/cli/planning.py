@@ -83,6 +83,11 @@ def make_frontier(run: RunSpec, budget_usd: float | None) -> FrontierDocument:
     return _with_mocked_clouds(run, catalog, start_at_s, found)
 
 
+def known_offers(run: RunSpec) -> "tuple[Offer, ...]":
+    """The offers of a run at the prices known here."""
+    return _prices(run)[1]
+
+
 def _prices(run: RunSpec) -> "tuple[Catalog, tuple[Offer, ...]]":
     """Prices as they are known here, and the offers of the run, boot disks included."""
     from cloudgavel.cli.streams import note

@@ -6,7 +6,7 @@ import numpy as np
 
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.guards.promises import Promises, expected_way
-from cloudgavel.mechanism.guards.safety_net import NetAnswer
+from cloudgavel.mechanism.guards.safety_net import NetAnswer, latest_on_demand_start_at_s
 from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.plan import Forecast
 from cloudgavel.mechanism.situation import Situation
@@ -50,6 +50,10 @@ def forecasts(
                 cost_usd=cost_usd,
                 deadline_at_s=job.deadline_at_s,
                 promise=_promise(situation, name, promises, net, also_released, covered),
+                reserve_usd=promises.worst_usd.get(name) if name in covered else None,
+                latest_on_demand_at_s=(
+                    latest_on_demand_start_at_s(situation, name) if name in situation.rows else None
+                ),
             )
         )
     return tuple(answer)

@@ -32,6 +32,11 @@ class Forecast:
     promise: str
     """``none``, ``covered`` (kept even if spot vanishes now), ``expected`` (kept at expected
     prices, the worst case is not paid for), or ``released``."""
+    reserve_usd: float | None = None
+    """What finishing it on demand costs at worst, put aside while it is covered."""
+    latest_on_demand_at_s: float | None = None
+    """When the safety net sends it on demand at the latest if nothing is done before; ``None`` =
+    no deadline, or nothing on demand that it could use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

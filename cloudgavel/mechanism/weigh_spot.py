@@ -435,7 +435,9 @@ def _risk(
 ) -> _Risk:
     """Whether the worst outcome of one more round on spot keeps under the cap.
 
-    At worst the round's rent buys nothing, unsaved work is lost, and on-demand does the rest.
+    At worst the round's rent buys no more than what is beyond one round of on-demand's work,
+    unsaved work is lost, and on-demand does the rest: the same rule by which spot was chosen, so
+    that nothing is begun in order to be left.
     """
     state = situation.state
     column = by_label[verdict.on_demand_offer_id]
@@ -449,8 +451,10 @@ def _risk(
         return _Risk.NONE
     unsaved_s = max(0, job.steps_done - job.saved_steps) / pace
     rent_usd = usd(situation.place_usd_per_hour(job), state.round_s + state.rules.wake_lag_s)
-    saved_usd = asked.spent_usd + rent_usd + usd(price, left_s + asked.changeover_s + save_s(job))
-    if saved_usd > cap_usd:
+    faster_s = state.round_s * max(0.0, left_s / max(ends_s, 1e-9) - 1) - asked.pending_s
+    left_s -= max(0.0, faster_s)
+    saved_usd = asked.spent_usd + rent_usd + usd(price, left_s + asked.changeover_s)
+    if saved_usd > cap_usd and asked.held not in verdict.spot_usd:
         return _Risk.LEAVE
     if saved_usd + usd(price, unsaved_s + state.round_s) <= cap_usd:
         return _Risk.NONE
