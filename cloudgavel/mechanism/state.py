@@ -108,7 +108,7 @@ class BlockedOffer:
     until_s: float
     reason: str
     for_capacity: bool = True
-    """There was none to be had: it may come back. False: the account or the request is the cause."""
+    """There was none to be had: it may come back. False: the account or the request is why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -87,7 +87,7 @@ class Allocation:
     relaxed: tuple[RelaxedPromise, ...] = ()
     shadow_prices: tuple[ShadowPrice, ...] = ()
     extra_usd_per_hour: FloatArray | None = None
-    """(R,) what an hour of one job in each pool costs the others now: the shadow prices of quotas and
+    """(R,) what an hour of one job in each pool costs others now: the shadow prices of quotas and
     of the spend rate. Given = each job with a deadline may weigh waiting, spot and on-demand by
     itself at prices raised by this (``mechanism.weigh_spot``); ``None`` = the shares stand."""
     value_usd_per_step: FloatArray | None = None
