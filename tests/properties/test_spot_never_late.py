@@ -105,6 +105,22 @@ def test_the_baselines_are_never_late_either(
         assert not outcome.missed.any(), maker
 
 
+def test_uniform_progress_leaves_slow_spot_in_time() -> None:
+    terms = SpotTerms(
+        tick_s=TICK_S,
+        changeover_s=0.0,
+        work_s=np.full(1, 5 * TICK_S),
+        deadline_s=np.full(1, 8 * TICK_S),
+        work_rate=np.full(1, 0.6),
+    )
+    market = Market(
+        available=np.ones((10, 1, 1), dtype=bool),
+        spot_usd_per_hour=np.full((10, 1, 1), 0.1),
+        on_demand_usd_per_hour=np.ones(1),
+    )
+    assert not replay(UniformProgress(terms), terms, market).missed.any()
+
+
 @settings(max_examples=20, deadline=None)
 @given(world=worlds())
 def test_the_clairvoyant_is_a_lower_bound(

@@ -10,6 +10,9 @@ until spot is there and progress is ahead of the line as it will be two change-o
 
 The authors' published simulator also has a variant without the hysteresis (on-demand is left as
 soon as spot is there); it costs less on tight deadlines and is offered as ``hysteresis=False``.
+
+The paper's spot is as fast as on-demand. A slower machine falls behind while it runs, so the safety
+net does not let it stay.
 """
 
 import numpy as np
@@ -43,6 +46,7 @@ class UniformProgress:
         idle_or_on_demand = view.held < 0
         tight = idle_or_on_demand & (self._needed_s(view, 2) >= left_s)
         runs = (view.held >= 0) & (view.pending_s < _ROUNDING_S)
+        runs &= terms.rate_of(view.held) >= 1.0
         tight |= ~runs & (self._needed_s(view, 1) >= left_s)
         # On a grid finer than the change-over two of them may be too late: keep the plain net too.
         slack = terms.deadline_s - view.elapsed_s - view.work_left_s
