@@ -387,7 +387,7 @@ def _carried_out(
         until_at_s = _waits_until_at_s(situation, planned[name], asked, verdict)
         if verdict.hold == "wait" and until_at_s <= situation.state.now_s:
             verdict = _without_waiting(verdict)
-        found[name] = verdict
+        found[name] = _as_held(asked, verdict, spot)
         held = situation.held.get(name)
         if held is not None and situation.columns[held].spot:
             risk = _risk(situation, job, asked, verdict, by_label)
@@ -409,6 +409,14 @@ def _waits_until_at_s(
     margin_at_s = planned.at_s - asked.changeover_s - work_s
     net_at_s = math.inf if latest is None else latest
     return min(margin_at_s, net_at_s) - state.round_s - state.rules.wake_lag_s
+
+
+def _as_held(asked: RoundJob, verdict: SpotVerdict, spot: _SpotPlaces) -> SpotVerdict:
+    """What is told: waiting is for those who hold nothing; what is held, or comes, goes on."""
+    if verdict.hold != "wait" or asked.held is None:
+        return verdict
+    hold = "spot" if asked.held in spot.by_name else "on_demand"
+    return replace(verdict, hold=hold, offer_id=asked.held)
 
 
 def _without_waiting(verdict: SpotVerdict) -> SpotVerdict:

@@ -68,7 +68,8 @@ def _saves(document: ExplainDocument) -> str:
 
 def _row(choice: ExplainChoice) -> tuple[str, ...]:
     where = "-" if choice.offer_id is None else f"{choice.offer_id} x{choice.accelerators}"
-    cost = "not now" if choice.expected_cost_usd is None else money(choice.expected_cost_usd)
+    nothing = "goes on" if choice.chosen else "not now"
+    cost = nothing if choice.expected_cost_usd is None else money(choice.expected_cost_usd)
     lost = "-" if choice.loss_chance is None else share(choice.loss_chance)
     return (_HOLDS[choice.hold], where, cost, lost, "chosen" if choice.chosen else "")
 
