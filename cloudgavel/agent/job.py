@@ -19,6 +19,7 @@ from cloudgavel.messages.orders import JobOrder, Verb
 from cloudgavel.messages.report import JobReport, ProcessState
 from cloudgavel.objects.manifest import (
     FencedError,
+    Manifest,
     commit_checkpoint,
     prune_checkpoints,
     raise_fence,
@@ -82,6 +83,9 @@ class JobAttempt:
         self.step = 0
         self.restored_step = 0
         self.saved_step: int | None = None
+        self.saved_bytes: int | None = None
+        self.uploaded_bytes = 0
+        self.downloaded_bytes = 0
         self.commit_error: str | None = None
         self.loss: float | None = None
         self._final: tuple[ProcessState, int | None, str | None] | None = None
@@ -181,6 +185,9 @@ class JobAttempt:
             step=self.step,
             restored_step=self.restored_step,
             saved_step=self.saved_step,
+            saved_bytes=self.saved_bytes,
+            uploaded_bytes=self.uploaded_bytes,
+            downloaded_bytes=self.downloaded_bytes,
             save_sequence_done=self.sequence_done(),
             save_error=self.save_error(),
             exit_code=exit_code,
@@ -261,9 +268,13 @@ class JobAttempt:
         if self._commit is None or not self._commit.done():
             return False
         error = self._commit.exception()
+        manifest = self._commit.result() if error is None else None
         self._commit = None
         if error is None:
             self.saved_step = self._commit_step
+            if isinstance(manifest, Manifest):
+                self.saved_bytes = manifest.size_bytes
+                self.uploaded_bytes += manifest.size_bytes
             self.commit_error = None
             self.around.submit(self._prune)
         elif isinstance(error, FencedError):
@@ -302,7 +313,7 @@ class JobAttempt:
         found = self._persistently(lambda: restore_newest(store, order.job, self.checkpoint_dir))
         if found is None:
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        return found.step if found is not None else 0
+        return found
 
     def _persistently(self, action: Callable[[], _Result]) -> _Result:
         for _ in range(RESTORE_TRIES - 1):
@@ -332,7 +343,9 @@ class JobAttempt:
             self.finish(state, code, error=_explained(error))
             return
         restored = self._preparation.result()
-        self.restored_step = restored if isinstance(restored, int) else 0
+        if isinstance(restored, Manifest):
+            self.restored_step = restored.step
+            self.downloaded_bytes = restored.size_bytes
         self.step = self.restored_step
         self.phase = Phase.LIVE
         if self.stop_wanted:

@@ -17,6 +17,18 @@ class Relaxed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CostLine:
+    """What one job cost beside its machines; part of its cost and of the run's."""
+
+    kind: str
+    """``traffic`` (checkpoints between clouds) or ``storage`` (checkpoints in the store)."""
+    job: str
+    usd: float
+    note: str
+    estimated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ShadowPriceLine:
     """What one unit more or less of a limit would change in the cost."""
 
@@ -39,8 +51,10 @@ class PlanCost:
     disk_usd: float = 0.0
     """Of the expected cost: boot disks, estimated; 0 = not counted in."""
     traffic_usd: float | None = 0.0
-    """On top of the expected cost and outside the budget: checkpoints between clouds, estimated;
-    ``None`` = a checkpoint's size is unknown."""
+    """Of the expected cost: checkpoints between clouds, estimated; ``None`` = a checkpoint's size
+    is unknown, and what it costs is not part of the expected cost."""
+    storage_usd: float = 0.0
+    """Of the expected cost: checkpoints in the store until the run ends, estimated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +153,8 @@ class PlanDocument:
     rounds: int
     jobs: tuple[PlannedJob, ...]
     fleet: FleetLine
+    lines: tuple[CostLine, ...] = ()
+    """What is not a machine's; in the jobs' costs too."""
     relaxed: tuple[Relaxed, ...]
     shadow_prices: tuple[ShadowPriceLine, ...]
     notes: tuple[str, ...] = ()

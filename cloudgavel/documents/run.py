@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cloudgavel.documents.plan import Relaxed
+from cloudgavel.documents.plan import CostLine, Relaxed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,8 @@ class RunInstance:
 class RunDocument:
     """The account of a run; the sums hold to the micro-dollar.
 
-    ``sum(instances.cost_usd) == spent_usd == sum(jobs.spent_usd) + unattributed_usd``.
+    ``spent_usd == sum(instances.cost_usd) + sum(lines.usd)
+    == sum(jobs.spent_usd) + unattributed_usd``.
     """
 
     schema: str = "cloudgavel/run"
@@ -74,5 +75,6 @@ class RunDocument:
     rounds: int
     jobs: tuple[RunJob, ...]
     instances: tuple[RunInstance, ...]
+    lines: tuple[CostLine, ...] = ()
     relaxed: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()

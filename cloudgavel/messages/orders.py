@@ -24,6 +24,8 @@ class RehearsalTerms:
     save_s: float
     save_every_s: float
     """Stepping time between periodic saves."""
+    checkpoint_bytes: int | None = None
+    """Size of a checkpoint; ``None`` = not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,6 +32,12 @@ class JobReport:
     """Step of the checkpoint this attempt started from; 0 = from the beginning."""
     saved_step: int | None = None
     """Step of the newest manifest this attempt committed."""
+    saved_bytes: int | None = None
+    """Size of that checkpoint; ``None`` = none, or not known."""
+    uploaded_bytes: int = 0
+    """Of all checkpoints that this attempt committed from this machine."""
+    downloaded_bytes: int = 0
+    """Of the checkpoint that it restored on this machine."""
     save_sequence_done: int = 0
     save_error: str | None = None
     """Why the last save failed; ``None`` after one that worked."""

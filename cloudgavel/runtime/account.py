@@ -1,9 +1,10 @@
 """The fold -> ``cloudgavel/run``: what a run did and cost."""
 
 from cloudgavel.documents.encode import iso_utc
-from cloudgavel.documents.plan import Relaxed
+from cloudgavel.documents.plan import CostLine, Relaxed
 from cloudgavel.documents.run import RunDocument, RunInstance, RunJob
 from cloudgavel.jobs.lifecycle import JobPhase
+from cloudgavel.pricing.traffic import GIB
 from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.store.ledger import disk_micro_usd
 from cloudgavel.store.records import InstanceRecord, JobRecord, RunState
@@ -35,9 +36,38 @@ def run_document(state: RunState, *, notes: tuple[str, ...] = ()) -> RunDocument
                 state.instances.values(), key=lambda r: (r.launched_at_s, r.instance_id)
             )
         ),
+        lines=cost_lines(state),
         relaxed=relaxed(state),
         notes=notes,
     )
+
+
+def cost_lines(state: RunState) -> tuple[CostLine, ...]:
+    """Return what was booked beside machines, by job."""
+    found = []
+    for name, job in state.jobs.items():
+        if job.traffic_micro_usd:
+            up = sum(attempt.uploaded_bytes for attempt in job.attempts) / GIB
+            down = sum(attempt.downloaded_bytes for attempt in job.attempts) / GIB
+            found.append(
+                CostLine(
+                    kind="traffic",
+                    job=name,
+                    usd=usd(job.traffic_micro_usd),
+                    note=f"{up:.2f} GiB saved to another cloud, {down:.2f} GiB restored from it",
+                )
+            )
+        if job.storage_micro_usd:
+            kept = sum(job.kept_bytes) / GIB
+            found.append(
+                CostLine(
+                    kind="storage",
+                    job=name,
+                    usd=usd(job.storage_micro_usd),
+                    note=f"{kept:.2f} GiB of checkpoints kept",
+                )
+            )
+    return tuple(found)
 
 
 def relaxed(state: RunState) -> tuple[Relaxed, ...]:

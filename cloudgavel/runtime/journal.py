@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cloudgavel.store import events as ev
 from cloudgavel.store.fold import apply, fold
-from cloudgavel.store.ledger import accrue, accrue_all, waive
+from cloudgavel.store.ledger import accrue, accrue_all, book_storage, waive
 from cloudgavel.store.log import EventLog
 from cloudgavel.store.records import RunState
 
@@ -71,7 +71,9 @@ class Journal:
             if record.accrued_until_s < now_s
         ]
         lines = accrue_all(self._state, due)
-        return [ev.Accrued(at_s=now_s, lines=lines)] if lines else []
+        found: list[ev.Event] = [ev.Accrued(at_s=now_s, lines=lines)] if lines else []
+        kept = book_storage(self._state, now_s)
+        return found if kept is None else [*found, kept]
 
     def _with_ledger(self, state: RunState, event: ev.Event) -> Sequence[ev.Event]:
         if isinstance(event, ev.AttemptStarted):
@@ -87,6 +89,9 @@ class Journal:
             if credit is not None:
                 lines.append(ev.Accrued(at_s=event.at_s, lines=(credit,)))
             return [*lines, event]
+        if isinstance(event, ev.RunEnded):
+            kept = book_storage(state, event.at_s)
+            return [event] if kept is None else [kept, event]
         if isinstance(event, ev.PriceChanged):
             return _price_change(state, event)
         return [event]

@@ -77,7 +77,9 @@ def new_events(
         )
         at_s = max(at_s, job.current.started_at_s)
         news = list(
-            attempt_news(name, job, job.current, world, noticed, going, at_s, sightings, settings)
+            attempt_news(
+                name, state, job, job.current, world, noticed, going, at_s, sightings, settings
+            )
         )
         found.extend(news)
         if any(isinstance(event, ENDS_OF_ATTEMPTS) for event in news):

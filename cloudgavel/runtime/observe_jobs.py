@@ -8,6 +8,7 @@ from cloudgavel.providers.base import EndReason
 from cloudgavel.runtime.looks import Sightings, World
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
+from cloudgavel.store.ledger import book_traffic
 from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
 
 _MEMORY_WORDS = ("out of memory", "out-of-memory", "resource_exhausted", "outofmemoryerror")
@@ -22,6 +23,7 @@ ENDS_OF_ATTEMPTS = (ev.AttemptStopped, ev.AttemptFailed, ev.AttemptLost, ev.JobF
 
 def attempt_news(
     name: str,
+    state: RunState,
     job: JobRecord,
     attempt: AttemptRecord,
     world: World,
@@ -45,7 +47,18 @@ def attempt_news(
     number = attempt.number
     saved = max((r.saved_step for r in known if r.saved_step is not None), default=0)
     if saved > job.saved_steps:
-        yield ev.CheckpointSaved(at_s=at_s, job=name, attempt=number, step=saved)
+        size = max((r.saved_bytes for r in known if r.saved_bytes is not None), default=None)
+        yield ev.CheckpointSaved(at_s=at_s, job=name, attempt=number, step=saved, size_bytes=size)
+    # The first member of a gang saves; each restores a copy of its own.
+    traffic = book_traffic(
+        state,
+        name,
+        uploaded_bytes=max(r.uploaded_bytes for r in known),
+        downloaded_bytes=sum(r.downloaded_bytes for r in known),
+        at_s=at_s,
+    )
+    if traffic is not None:
+        yield traffic
     save_error = next((r.save_error for r in known if r.save_error is not None), None)
     if save_error != job.save_error or (
         save_error is not None and at_s >= stop_has_failed_at_s(job)

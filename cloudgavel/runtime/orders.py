@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from cloudgavel.messages.orders import JobOrder, Orders, RehearsalTerms, Verb
+from cloudgavel.pricing.traffic import GIB
 from cloudgavel.runtime.cluster_state import job_rates
 from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
@@ -91,11 +92,13 @@ def _terms(job: JobRecord, attempt: AttemptRecord) -> RehearsalTerms | None:
         rate = attempt.steps_per_s_expected
     if rate is None:
         return None
+    size_gib = job.spec.checkpoint.size_gib
     return RehearsalTerms(
         steps_per_s=rate,
         restore_s=job.spec.checkpoint.restore_s,
         save_s=job.spec.checkpoint.save_s,
         save_every_s=attempt.save_every_s,
+        checkpoint_bytes=None if size_gib is None else round(size_gib * GIB),
     )
 
 

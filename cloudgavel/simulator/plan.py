@@ -33,7 +33,7 @@ from cloudgavel.policies.base import Policy, SpendsBudget
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.providers.base import Provider, Quota
 from cloudgavel.providers.simulated.cloud import SimulatedCloud
-from cloudgavel.runtime.account import deadline_met
+from cloudgavel.runtime.account import cost_lines, deadline_met
 from cloudgavel.runtime.assemble import (
     bind_policy,
     expected_market,
@@ -45,7 +45,7 @@ from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.simulator.dry_run import DryRun
 from cloudgavel.simulator.market_range import MarketRange, market_range
-from cloudgavel.simulator.traffic import expected_traffic_usd
+from cloudgavel.simulator.traffic import known_traffic_usd
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.events import LaunchFailed
 from cloudgavel.store.ledger import disk_micro_usd
@@ -315,7 +315,8 @@ def _document(
             expected_usd=state.spent_usd,
             lower_bound_usd=lower_bound_usd,
             on_demand_only_usd=on_demand_only_usd,
-            traffic_usd=expected_traffic_usd(state),
+            traffic_usd=known_traffic_usd(state),
+            storage_usd=usd(sum(job.storage_micro_usd for job in state.jobs.values())),
             disk_usd=usd(
                 sum(
                     disk_micro_usd(record, record.accrued_until_s)
@@ -327,6 +328,7 @@ def _document(
         rounds=state.decisions,
         jobs=jobs,
         fleet=_fleet(state),
+        lines=cost_lines(state),
         relaxed=_relaxed(state),
         shadow_prices=_shadow_prices(shown),
         notes=tuple(dict.fromkeys(note for plan in shown.plans for note in plan.notes)),

@@ -1,37 +1,16 @@
-"""What a planned run's checkpoints cost on their way between clouds."""
+"""What a planned run's checkpoints cost between clouds, where their sizes are known."""
 
-from cloudgavel.pricing.traffic import cloud_of_store, traffic_usd
-from cloudgavel.store.records import AttemptRecord, RunState
+from cloudgavel.pricing.traffic import cloud_of_store, traffic_rates
+from cloudgavel.store.records import RunState
+from cloudgavel.units import usd
 
 
-def expected_traffic_usd(state: RunState) -> float | None:
-    """Estimate from the attempts of a run: a save per interval and one at the end, and restores.
-
-    0 where every machine is in the store's cloud; ``None`` when a job elsewhere does not say how
-    large its checkpoint is.
-    """
+def known_traffic_usd(state: RunState) -> float | None:
+    """Return what the run booked; ``None`` when a job away from the store has no known size."""
     store = None if state.spec is None else cloud_of_store(state.spec.store)
-    if store is None:
-        return 0.0
-    total = 0.0
     for job in state.jobs.values():
-        for attempt in job.attempts:
-            machine = state.instances[attempt.instance_ids[0]].offer.provider
-            if machine == store:
-                continue
-            gib = job.spec.checkpoint.size_gib
-            if gib is None:
-                return None
-            total += traffic_usd(
-                machine_cloud=machine,
-                store_cloud=store,
-                gib=gib,
-                saves=_saves(attempt, state.at_s),
-                restores=1 if attempt.restored_step else 0,
-            )
-    return total
-
-
-def _saves(attempt: AttemptRecord, now_s: float) -> int:
-    ended_at_s = now_s if attempt.ended_at_s is None else attempt.ended_at_s
-    return int((ended_at_s - attempt.started_at_s) // attempt.save_every_s) + 1
+        offers = [state.instances[attempt.instance_ids[0]].offer for attempt in job.attempts]
+        paid = any(not traffic_rates(each.provider, each.region, store).free for each in offers)
+        if paid and job.spec.checkpoint.size_gib is None:
+            return None
+    return usd(sum(job.traffic_micro_usd for job in state.jobs.values()))

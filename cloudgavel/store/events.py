@@ -287,6 +287,33 @@ class CheckpointSaved:
     job: str
     attempt: int
     step: int
+    size_bytes: int | None = None
+    """``None`` = not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrafficBooked:
+    """Checkpoints of an attempt moved between clouds; an estimate from list prices.
+
+    Bytes are those of the whole attempt so far, so that told twice they are booked once.
+    """
+
+    at_s: float
+    job: str
+    attempt: int
+    uploaded_bytes: int
+    downloaded_bytes: int
+    micro_usd: int
+    """Since the attempt's last line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageBooked:
+    """Keeping the jobs' checkpoints in the store since the last line; an estimate."""
+
+    at_s: float
+    by_job: Mapping[str, int]
+    """Micro-dollars."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -425,6 +452,8 @@ Event = (
     | StopAsked
     | Progressed
     | CheckpointSaved
+    | TrafficBooked
+    | StorageBooked
     | SaveFailed
     | AttemptStopped
     | AttemptLost

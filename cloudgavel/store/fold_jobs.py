@@ -11,6 +11,9 @@ from cloudgavel.store import events as ev
 from cloudgavel.store.changes import with_instance, with_item, with_job
 from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
 
+KEPT_CHECKPOINTS = 2
+"""How many checkpoints of a job agents leave in the store."""
+
 
 def _attempt_started(state: RunState, event: ev.AttemptStarted) -> RunState:
     job = state.jobs[event.job]
@@ -111,7 +114,47 @@ def _checkpoint_saved(state: RunState, event: ev.CheckpointSaved) -> RunState:
     job = state.jobs[event.job]
     saved = max(job.saved_steps, event.step)
     done = job.steps_done if job.current is not None else max(job.steps_done, saved)
-    return with_job(state, event.job, saved_steps=saved, steps_done=max(done, event.step))
+    state = with_job(state, event.job, saved_steps=saved, steps_done=max(done, event.step))
+    if event.size_bytes is None:
+        return state
+    return with_job(
+        state,
+        event.job,
+        kept_bytes=(*job.kept_bytes, event.size_bytes)[-KEPT_CHECKPOINTS:],
+        stored_byte_s=job.stored_gib_s(event.at_s) * 2**30,
+        stored_since_s=max(job.stored_since_s, event.at_s),
+    )
+
+
+def _traffic_booked(state: RunState, event: ev.TrafficBooked) -> RunState:
+    job = state.jobs[event.job]
+    attempts = tuple(
+        replace(
+            attempt,
+            uploaded_bytes=event.uploaded_bytes,
+            downloaded_bytes=event.downloaded_bytes,
+            traffic_micro_usd=attempt.traffic_micro_usd + event.micro_usd,
+        )
+        if attempt.number == event.attempt
+        else attempt
+        for attempt in job.attempts
+    )
+    spent = job.spent_micro_usd + event.micro_usd
+    state = replace(state, spent_micro_usd=state.spent_micro_usd + event.micro_usd)
+    return with_job(state, event.job, attempts=attempts, spent_micro_usd=spent)
+
+
+def _storage_booked(state: RunState, event: ev.StorageBooked) -> RunState:
+    for name, micro in event.by_job.items():
+        job = state.jobs[name]
+        state = with_job(
+            state,
+            name,
+            storage_micro_usd=job.storage_micro_usd + micro,
+            spent_micro_usd=job.spent_micro_usd + micro,
+        )
+    total = state.spent_micro_usd + sum(event.by_job.values())
+    return replace(state, spent_micro_usd=total)
 
 
 def _save_failed(state: RunState, event: ev.SaveFailed) -> RunState:
@@ -250,6 +293,8 @@ APPLY_TO_JOBS: Mapping[type, Callable[[RunState, Any], RunState]] = MappingProxy
         ev.StopAsked: _stop_asked,
         ev.Progressed: _progressed,
         ev.CheckpointSaved: _checkpoint_saved,
+        ev.TrafficBooked: _traffic_booked,
+        ev.StorageBooked: _storage_booked,
         ev.SaveFailed: _save_failed,
         ev.AttemptStopped: _attempt_stopped,
         ev.AttemptLost: _attempt_lost,

@@ -5,6 +5,9 @@ own time) grows by *lines*. A line is the difference between the bill now and wh
 far, so that lines always add up to the bill, whatever their number. It is split over the jobs on
 the instance by the accelerators they hold; while there is none (boot, idle) it is unattributed.
 
+Checkpoints have lines of their own, each its job's: what moves between clouds, by attempt, and what
+lies in the store, by time. Both are differences too.
+
 The caller writes a line before who is on the instance changes; then each line has one set of jobs.
 """
 
@@ -12,8 +15,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from cloudgavel.pricing.billing import PriceChange, final_bill, is_waived
-from cloudgavel.store.events import AccruedLine, InstanceEnded
+from cloudgavel.pricing.traffic import (
+    GIB,
+    cloud_of_store,
+    stored_usd_per_hour,
+    traffic_rates,
+)
+from cloudgavel.store.events import AccruedLine, InstanceEnded, StorageBooked, TrafficBooked
 from cloudgavel.store.records import InstanceRecord, RunState
+from cloudgavel.units import HOUR_S, micro_usd
 
 
 def bill_micro_usd(record: InstanceRecord, until_s: float) -> int:
@@ -83,6 +93,43 @@ def disk_micro_usd(record: InstanceRecord, until_s: float) -> int:
     return final_bill(changes, record.launched_at_s, ended_at_s=until_s).cost_micro_usd
 
 
+def book_traffic(
+    state: RunState, job: str, *, uploaded_bytes: int, downloaded_bytes: int, at_s: float
+) -> TrafficBooked | None:
+    """Return the line for what a job's present attempt has moved in all, as its agents say.
+
+    The cost is that of all its bytes less what was booked, so that parts add up to the whole and
+    a repeated report books nothing. ``None`` = nothing new, or nothing is charged.
+    """
+    attempt = state.jobs[job].attempts[-1]
+    store = None if state.spec is None else cloud_of_store(state.spec.store)
+    offer = state.instances[attempt.instance_ids[0]].offer
+    rates = traffic_rates(offer.provider, offer.region, store)
+    up = max(uploaded_bytes, attempt.uploaded_bytes)
+    down = max(downloaded_bytes, attempt.downloaded_bytes)
+    if rates.free or (up, down) == (attempt.uploaded_bytes, attempt.downloaded_bytes):
+        return None
+    return TrafficBooked(
+        at_s=at_s,
+        job=job,
+        attempt=attempt.number,
+        uploaded_bytes=up,
+        downloaded_bytes=down,
+        micro_usd=micro_usd(rates.usd(up / GIB, down / GIB)) - attempt.traffic_micro_usd,
+    )
+
+
+def book_storage(state: RunState, now_s: float) -> StorageBooked | None:
+    """Return the line for keeping every job's checkpoints up to now; ``None`` = under a line."""
+    store = None if state.spec is None else cloud_of_store(state.spec.store)
+    by_job = {}
+    for name, job in state.jobs.items():
+        cost = stored_usd_per_hour(store, job.stored_gib_s(now_s)) / HOUR_S
+        if (micro := micro_usd(cost) - job.storage_micro_usd) > 0:
+            by_job[name] = micro
+    return StorageBooked(at_s=now_s, by_job=MappingProxyType(by_job)) if by_job else None
+
+
 def split(micro_usd: int, weights: Mapping[str, int]) -> dict[str, int]:
     """Split an amount by integer weights; the parts are integers and add up to the amount.
 
@@ -106,7 +153,8 @@ def imbalance_micro_usd(state: RunState) -> int:
     """How far the sums are apart; 0 by construction, checked by tests and at a run's end."""
     instances = sum(record.accrued_micro_usd for record in state.instances.values())
     jobs = sum(job.spent_micro_usd for job in state.jobs.values())
-    return abs(instances - state.spent_micro_usd) + abs(
+    lines = sum(job.traffic_micro_usd + job.storage_micro_usd for job in state.jobs.values())
+    return abs(instances + lines - state.spent_micro_usd) + abs(
         jobs + state.unattributed_micro_usd - state.spent_micro_usd
     )
 

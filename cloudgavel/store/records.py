@@ -35,6 +35,10 @@ class AttemptRecord:
     """Where it began; ``None`` until its first sign of life."""
     ended_at_s: float | None = None
     end_step: int | None = None
+    uploaded_bytes: int = 0
+    downloaded_bytes: int = 0
+    """Of checkpoints, as far as they are booked."""
+    traffic_micro_usd: int = 0
     end: str | None = None
     """``stopped``, ``interruption``, ``vanished``, ``terminated``, ``failed``, ``finished``..."""
 
@@ -59,6 +63,13 @@ class JobRecord:
     finished_at_s: float | None = None
     """When it reached its last phase (finished, failed, cancelled)."""
     spent_micro_usd: int = 0
+    """Machines, traffic and storage."""
+    storage_micro_usd: int = 0
+    kept_bytes: tuple[int, ...] = ()
+    """Sizes of the checkpoints that the store keeps, as far as known; the newest is last."""
+    stored_byte_s: float = 0.0
+    """Bytes kept times seconds, up to ``stored_since_s``."""
+    stored_since_s: float = 0.0
     moves: int = 0
     interruptions: int = 0
     steps_repeated: int = 0
@@ -91,6 +102,16 @@ class JobRecord:
         if self.attempts and self.attempts[-1].ended_at_s is None:
             return self.attempts[-1]
         return None
+
+    @property
+    def traffic_micro_usd(self) -> int:
+        """What its checkpoints cost between clouds, booked so far."""
+        return sum(attempt.traffic_micro_usd for attempt in self.attempts)
+
+    def stored_gib_s(self, now_s: float) -> float:
+        """GiB kept in the store times seconds, up to now."""
+        held_s = max(0.0, now_s - self.stored_since_s)
+        return (self.stored_byte_s + sum(self.kept_bytes) * held_s) / 2**30
 
     @property
     def stop_asked(self) -> bool:

@@ -95,13 +95,16 @@ def _facts(plan: PlanDocument) -> list[str]:
         lines.append(f"Disks          {money(cost.disk_usd)} of it, estimated")
     if cost.traffic_usd is None:
         lines.append(
-            "Traffic        unknown, and not in the budget: say `checkpoint: {size: ...}` of jobs "
+            "Traffic        unknown, and not in the cost: say `checkpoint: {size: ...}` of jobs "
             "that may run in another cloud than the store"
         )
     elif cost.traffic_usd:
         lines.append(
-            f"Traffic        {money(cost.traffic_usd)} more for checkpoints between clouds, "
-            "estimated, not in the budget"
+            f"Traffic        {money(cost.traffic_usd)} of it, checkpoints between clouds, estimated"
+        )
+    if cost.storage_usd >= 0.005:
+        lines.append(
+            f"Storage        {money(cost.storage_usd)} of it, checkpoints in the store, estimated"
         )
     if plan.budget_usd is not None:
         left = plan.budget_usd - cost.expected_usd

@@ -109,6 +109,13 @@ def _money(run: RunDocument) -> list[str]:
     lines = [spent]
     if disks := sum(each.disk_usd for each in run.instances):
         lines.append(f"Disks          {money(disks)} of it, estimated")
+    if traffic := sum(each.usd for each in run.lines if each.kind == "traffic"):
+        lines.append(
+            f"Traffic        {money(traffic)} of it, checkpoints between clouds, estimated"
+        )
+    storage = sum(each.usd for each in run.lines if each.kind == "storage")
+    if storage >= 0.005:
+        lines.append(f"Storage        {money(storage)} of it, checkpoints in the store, estimated")
     if waived := sum(each.waived_usd for each in run.instances):
         lines.append(f"Waived         {money(waived)}: AWS took the machines in their first hour")
     if run.on_demand_only_usd is not None:

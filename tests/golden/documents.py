@@ -2,6 +2,7 @@
 
 from cloudgavel.documents.frontier import FrontierDocument, FrontierPoint
 from cloudgavel.documents.plan import (
+    CostLine,
     FleetLine,
     PlanCost,
     PlanDocument,
@@ -128,7 +129,7 @@ def a_run() -> RunDocument:
             RunInstance(
                 id="aws-1", provider="aws", instance_type="p3.2xlarge", zone="use1-az4",
                 capacity_type="spot", launched_at="2026-11-29T14:06:02Z",
-                ended_at="2026-11-29T20:06:02Z", end_reason="interrupted", cost_usd=14.25,
+                ended_at="2026-11-29T20:06:02Z", end_reason="interrupted", cost_usd=12.75,
                 estimated=False,
             ),
             RunInstance(
@@ -136,6 +137,12 @@ def a_run() -> RunDocument:
                 capacity_type="on_demand", launched_at="2026-11-29T14:06:02Z",
                 ended_at="2026-11-29T14:30:02Z", end_reason="vanished", cost_usd=2.0,
                 estimated=True,
+            ),
+        ),
+        lines=(
+            CostLine(
+                kind="traffic", job="resnet50", usd=1.5,
+                note="15.00 GiB saved to another cloud, 1.67 GiB restored from it",
             ),
         ),
         relaxed=(LATE,),

@@ -86,6 +86,8 @@ class Attempt:
     safe_step: int = 0
     """Newest step of a checkpoint on its line: restored or committed."""
     saved_step: int | None = None
+    commits: int = 0
+    """Checkpoints that it committed."""
     sequence_asked: int = 0
     sequence_done: int = 0
     save_asked: bool = False
@@ -291,6 +293,7 @@ class Attempt:
         else:
             self.save_error = None
             self.saved_step = self.safe_step = dict(self.weaker_saves).get(self.step, self.step)
+            self.commits += 1
         self.sequence_done = self.sequence_asked
         self.save_asked = False
         happened = [Happening.COMMITTED if self.save_error is None else Happening.SAVE_FAILED]
@@ -339,6 +342,7 @@ class Attempt:
         self.exit_code, self.error = failure.exit_code, failure.error
         if self.step >= self.steps_total and failure.exit_code == 0 and self.fenced_by is None:
             # A job that is through has its final state kept: nothing of it can be lost.
+            self.commits += 1 if self.step > self.safe_step else 0
             self.saved_step = self.safe_step = self.step
             return [Happening.COMMITTED, Happening.EXITED]
         return [Happening.EXITED]

@@ -42,6 +42,7 @@ def checked_order(order: JobOrder) -> JobOrder:
 def job_report(attempt: Attempt, at_s: float) -> JobReport:
     """Say of an attempt what its agent would at ``at_s``."""
     steps = attempt.phase in (Phase.STEPPING, Phase.SAVING)
+    size = attempt.terms.checkpoint_bytes
     return JobReport(
         job=attempt.job,
         attempt=attempt.attempt,
@@ -49,6 +50,11 @@ def job_report(attempt: Attempt, at_s: float) -> JobReport:
         step=attempt.step_at(at_s),
         restored_step=attempt.restored_step,
         saved_step=attempt.saved_step,
+        saved_bytes=size if attempt.commits else None,
+        uploaded_bytes=attempt.commits * (size or 0),
+        downloaded_bytes=0
+        if attempt.began_at_s is None or attempt.restored_step == 0
+        else size or 0,
         save_sequence_done=attempt.sequence_done,
         save_error=attempt.save_error,
         exit_code=attempt.exit_code,

@@ -105,6 +105,10 @@ def one_of_each() -> list[ev.Event]:
         ev.StopAsked(at_s=1.0, job="a", to_instance_ids=("j",), reason="r"),
         ev.Progressed(at_s=1.0, job="a", attempt=1, step=4, phase=JobPhase.RUNNING, loss=0.25),
         ev.CheckpointSaved(at_s=1.0, job="a", attempt=1, step=4),
+        ev.TrafficBooked(
+            at_s=1.0, job="a", attempt=1, uploaded_bytes=9, downloaded_bytes=4, micro_usd=3
+        ),
+        ev.StorageBooked(at_s=1.0, by_job=MappingProxyType({"a": 2})),
         ev.SaveFailed(at_s=1.0, job="a", attempt=1, error="disk full"),
         ev.AttemptStopped(at_s=1.0, job="a", attempt=1, step=4, interrupted=False),
         ev.AttemptLost(at_s=1.0, job="a", attempt=1, step=4, cause="vanished"),
