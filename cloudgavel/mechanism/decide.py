@@ -23,6 +23,7 @@ from cloudgavel.mechanism.build_problem import (
     planned_deadlines,
 )
 from cloudgavel.mechanism.change_over import save_s, stop_s, useful_minimum_s
+from cloudgavel.mechanism.checkpoint_costs import traffic_to_come, unknown_sizes
 from cloudgavel.mechanism.fallback import greedy_allocation
 from cloudgavel.mechanism.forecast import expected_cost_left_usd, forecasts
 from cloudgavel.mechanism.guards.claims import Claim, claims_of, restart_claim
@@ -126,6 +127,8 @@ def decide(state: ClusterState, policy: Policy, shelf: TableShelf | None = None)
     relaxed = (*promises.released.values(), *policy_released, *_max_cost_relaxed(allocation))
     if net.late_by_s:
         notes = (*notes, _net_note(net))
+    if money is not None:
+        notes = (*notes, *unknown_sizes(situation.state))
     return _plan(
         RoundPlan(
             plan_id="",
@@ -440,7 +443,9 @@ def _affords_some_way(situation: Situation, purse: Purse, job: JobView) -> bool:
             expected_way(situation, situation.row(job.spec.name), column).seconds,
         )
         span_s += rules.terminate_confirm_s + stop_s(job, rules) + 2 * rules.wake_lag_s
-        cost = usd(rate * each.instance_count, span_s + ROUNDING_S)
+        traffic = traffic_to_come(situation.state, job, each, machines=each.instance_count)
+        rent = rate * each.instance_count + traffic.usd_per_hour
+        cost = usd(rent, span_s + ROUNDING_S) + traffic.once_usd
         if winding_down + cost <= purse.money_usd:
             return True
     return False

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cloudgavel.mechanism.change_over import stop_s
+from cloudgavel.mechanism.checkpoint_costs import NO_TRAFFIC, traffic_there, traffic_to_come
 from cloudgavel.mechanism.guards.claims import Claim, claim_in
 from cloudgavel.mechanism.guards.reserve import (
     Liability,
@@ -12,6 +13,8 @@ from cloudgavel.mechanism.guards.reserve import (
     committed_usd,
     liability_of,
     liability_of_launch,
+    storage_liability,
+    with_traffic,
 )
 from cloudgavel.mechanism.packing import Machine
 from cloudgavel.mechanism.situation import Situation
@@ -49,14 +52,21 @@ class Purse:
                 for job in situation.state.jobs
                 if machine.instance_id in job.instance_ids and job.active and not job.stopping
             ]
-            self._count(
-                liability_of(
-                    machine,
-                    situation.state,
-                    situation.on_demand_usd_per_hour,
-                    stop_s=max(stops, default=0.0),
-                )
+            traffic = [
+                traffic_there(situation.state, job, machine, goes_on=not job.stopping)
+                for job in situation.state.jobs
+                if machine.instance_id in job.instance_ids and job.active
+            ]
+            plain = liability_of(
+                machine,
+                situation.state,
+                situation.on_demand_usd_per_hour,
+                stop_s=max(stops, default=0.0),
             )
+            self._count(with_traffic(plain, sum(traffic, NO_TRAFFIC)))
+        storage = storage_liability(situation.state)
+        if storage is not None:
+            self._count(storage)
 
     @property
     def lag_s(self) -> float:
@@ -73,7 +83,7 @@ class Purse:
         ``None`` = only the hard rule counts.
         """
         machines = list(machines)
-        new = [self._liability(each, job) for each in machines]
+        new = [self._liability(each, job, leads=not n) for n, each in enumerate(machines)]
         on_demand = all(each.offer.capacity_type is not CapacityType.SPOT for each in machines)
         own = self.claims.get(job.spec.name) if on_demand else None
         aside_usd = self._claims_usd - (0.0 if own is None else self._claim_usd(own))
@@ -98,8 +108,8 @@ class Purse:
     def launch(self, machines: Iterable[Machine], job: JobView) -> None:
         """Count launched machines among those that cost money."""
         machines = list(machines)
-        for machine in machines:
-            self._count(self._liability(machine, job))
+        for number, machine in enumerate(machines):
+            self._count(self._liability(machine, job, leads=number == 0))
         if all(each.offer.capacity_type is not CapacityType.SPOT for each in machines):
             self._goes_on_demand(machines, job)
 
@@ -122,10 +132,10 @@ class Purse:
         before = self.liabilities.get(liability.instance_id)
         if before is not None:
             self._ended_now_usd -= before.usd(0.0, 0.0)
-            self._usd_per_hour -= before.usd_per_hour
+            self._usd_per_hour -= before.usd_per_hour + before.traffic_usd_per_hour
         self.liabilities[liability.instance_id] = liability
         self._ended_now_usd += liability.usd(0.0, 0.0)
-        self._usd_per_hour += liability.usd_per_hour
+        self._usd_per_hour += liability.usd_per_hour + liability.traffic_usd_per_hour
 
     def _claim_usd(self, claim: Claim) -> float:
         return claim.reserve("").usd(0.0, 0.0)
@@ -134,7 +144,7 @@ class Purse:
         """Latest next decision that the money pays for (see ``affordable_wake_s``)."""
         return affordable_wake_s(list(liabilities.values()), self.money_usd, self.lag_s, at_most_s)
 
-    def _liability(self, machine: Machine, job: JobView) -> Liability:
+    def _liability(self, machine: Machine, job: JobView, *, leads: bool) -> Liability:
         situation = self._situation
         plain = liability_of_launch(
             machine.machine_id,
@@ -144,9 +154,10 @@ class Purse:
             situation.on_demand_usd_per_hour,
         )
         rules = situation.state.rules
-        return Liability(
-            instance_id=plain.instance_id,
-            usd_per_hour=plain.usd_per_hour,
-            wind_down_s=plain.wind_down_s + stop_s(job, rules) + rules.wake_lag_s,
-            minimum_left_s=plain.minimum_left_s,
+        lasting = replace(
+            plain, wind_down_s=plain.wind_down_s + stop_s(job, rules) + rules.wake_lag_s
         )
+        if machine.column is None:
+            return lasting
+        column = situation.columns[machine.column]
+        return with_traffic(lasting, traffic_to_come(situation.state, job, column, leads=leads))

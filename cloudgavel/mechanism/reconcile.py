@@ -5,14 +5,13 @@ from collections.abc import Collection
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.actions import Action, Launch, Move, Save, Start, Terminate, Wait
-from cloudgavel.mechanism.change_over import save_s
+from cloudgavel.mechanism.checkpoint_costs import interval_s
 from cloudgavel.mechanism.packing import Machine
 from cloudgavel.mechanism.placement import Assignment, Placement
 from cloudgavel.mechanism.plan import Lease
 from cloudgavel.mechanism.settle import Settlement
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.mechanism.state import JobView
-from cloudgavel.pricing.interruption import save_interval_s
 
 LEAST_UNSAVED_S = 60.0
 """Less work than this is not worth a save ahead of a risk."""
@@ -107,15 +106,13 @@ def _save(job: JobView, reason: str) -> list[Action]:
 
 def _start(situation: Situation, job: JobView, placement: Placement) -> Start:
     column = situation.columns[placement.column]
-    hazard = column.pool.interruption_rate_per_hour
-    every_s = job.spec.checkpoint.every_s or save_interval_s(hazard, save_s(job))
     return Start(
         job=job.spec.name,
         attempt=job.attempt + 1,
         instance_ids=placement.machine_ids,
         request_label=column.request.label,
         accelerator_indices=placement.indices,
-        save_every_s=every_s,
+        save_every_s=interval_s(situation.state, job, column),
         reason=placement.reason,
     )
 

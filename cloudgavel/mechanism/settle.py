@@ -11,6 +11,12 @@ from types import MappingProxyType
 
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.change_over import restore_s, save_s, stop_s
+from cloudgavel.mechanism.checkpoint_costs import (
+    NO_TRAFFIC,
+    WorstTraffic,
+    traffic_there,
+    traffic_to_come,
+)
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.guards.claims import ENDING_S, Claim, is_safe, safe_span_s
 from cloudgavel.mechanism.guards.reserve import (
@@ -18,6 +24,8 @@ from cloudgavel.mechanism.guards.reserve import (
     Liability,
     committed_usd,
     liability_of,
+    storage_liability,
+    with_traffic,
 )
 from cloudgavel.mechanism.guards.safety_net import worst_ready_at_s
 from cloudgavel.mechanism.placement import Assignment, stay_of
@@ -384,16 +392,39 @@ def _machine_liabilities(
                 and machine.instance_id in assignment.placements[job.spec.name].machine_ids
             )
         ]
-        found[machine.instance_id] = liability_of(
+        ends = machine.instance_id in answer.terminate
+        plain = liability_of(
             machine,
             state,
             situation.on_demand_usd_per_hour,
             stop_s=max(stops, default=0.0),
-            terminate_now=machine.instance_id in answer.terminate,
+            terminate_now=ends,
         )
+        traffic = _arriving(situation, assignment, machine.instance_id)
+        for job in situation.active:
+            if machine.instance_id in job.instance_ids:
+                stops_here = ends or job.stopping or job.spec.name in assignment.stops
+                traffic += traffic_there(state, job, machine, goes_on=not stops_here)
+        found[machine.instance_id] = with_traffic(plain, traffic)
+    storage = storage_liability(state)
+    if storage is not None:
+        found[storage.instance_id] = storage
     for launch in assignment.launches:
         liability = purse.liabilities.get(launch.machine_id)
         if liability is not None:
             # With the stop of its job, as from the next decision on: nothing may grow till then.
-            found[launch.machine_id] = replace(liability, least_s=0.0)
+            plain = replace(liability, least_s=0.0)
+            arriving = _arriving(situation, assignment, launch.machine_id)
+            found[launch.machine_id] = with_traffic(plain, arriving)
+    return found
+
+
+def _arriving(situation: Situation, assignment: Assignment, machine_id: str) -> WorstTraffic:
+    """Checkpoints of the jobs that are to come to a machine."""
+    found = NO_TRAFFIC
+    for name, placement in assignment.placements.items():
+        if not placement.stays and machine_id in placement.machine_ids:
+            column = situation.columns[placement.column]
+            leads = placement.machine_ids[0] == machine_id
+            found += traffic_to_come(situation.state, situation.job(name), column, leads=leads)
     return found

@@ -63,6 +63,8 @@ class JobView:
     """The last save failed: it is not moved."""
     save_every_s: float = 1800.0
     """The interval of periodic saves in force."""
+    checkpoint_gib: float | None = None
+    """Size of its newest checkpoint, or as it says; ``None`` = unknown."""
     started_at_s: float | None = None
     """First start of any attempt (``max_duration`` counts from here)."""
     excluded: frozenset[str] = frozenset()
@@ -154,6 +156,9 @@ class ClusterState:
     """By spot offer: what was seen of it up to now, living machines included."""
     budget_usd: float | None = None
     spent_usd: float = 0.0
+    """Machines, and what checkpoints cost beside them."""
+    store_cloud: str | None = None
+    """Whose store the checkpoints go to; ``None`` = a directory: nothing is charged."""
     max_usd_per_hour: float | None = None
     deadline_margin_share: float = 0.10
     """Part of the time from release to deadline that plans keep free."""

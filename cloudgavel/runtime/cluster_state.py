@@ -12,6 +12,7 @@ from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView, QuotaLimit
 from cloudgavel.pricing.offer import CapacityType, Offer
 from cloudgavel.pricing.sightings import NOTHING_SEEN, OfferSightings
+from cloudgavel.pricing.traffic import GIB, cloud_of_store
 from cloudgavel.providers.base import Quota
 from cloudgavel.providers.failures import FailureKind
 from cloudgavel.store.records import InstanceRecord, IntentRecord, JobRecord, RunState
@@ -74,6 +75,7 @@ def cluster_state(
         spot_seen=spot_seen(state, now_s),
         budget_usd=state.budget_usd,
         spent_usd=state.spent_usd,
+        store_cloud=cloud_of_store(spec.store),
         max_usd_per_hour=spec.max_usd_per_hour,
         deadline_margin_share=spec.deadline_margin_share,
         best_effort=state.best_effort,
@@ -150,6 +152,7 @@ def job_view(job: JobRecord, state: RunState, rates: JobRates, idle_micro: int =
         waiting_since_s=(job.attempts[-1].ended_at_s if attempt is None and job.attempts else None),
         save_error=job.save_error,
         save_every_s=attempt.save_every_s if attempt is not None else save_every_s(spec),
+        checkpoint_gib=job.kept_bytes[-1] / GIB if job.kept_bytes else spec.checkpoint.size_gib,
         started_at_s=job.started_at_s,
         excluded=job.excluded,
     )

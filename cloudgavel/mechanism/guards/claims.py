@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloudgavel.mechanism.change_over import stop_s
-from cloudgavel.mechanism.guards.reserve import ROUNDING_S, Liability
+from cloudgavel.mechanism.checkpoint_costs import NO_TRAFFIC, WorstTraffic, traffic_to_come
+from cloudgavel.mechanism.guards.reserve import ROUNDING_S, Liability, with_traffic
 from cloudgavel.mechanism.guards.safety_net import (
     going_finish_at_s,
     kept_finish_at_s,
@@ -37,21 +38,25 @@ class Claim:
     beside_s: float
     """How long the machine where it is now lives on beside it before it is told to stop."""
     in_time: bool
+    traffic: WorstTraffic = NO_TRAFFIC
+    """Of its checkpoints there."""
 
     @property
     def usd(self) -> float:
         """The money."""
-        return usd(self.usd_per_hour, self.span_s)
+        per_hour = self.usd_per_hour + self.traffic.usd_per_hour
+        return usd(per_hour, self.span_s) + self.traffic.once_usd
 
     def reserve(self, name: str) -> Liability:
         """The claim as something that costs, whenever the next decision comes."""
-        return Liability(
+        plain = Liability(
             instance_id=f"reserve of {name}",
             usd_per_hour=self.usd_per_hour,
             wind_down_s=self.span_s,
             minimum_left_s=0.0,
             ending=True,
         )
+        return with_traffic(plain, self.traffic)
 
 
 def end_s(situation: Situation, job: JobView) -> float:
@@ -105,6 +110,7 @@ def claim_in(situation: Situation, row: int, column: int, start_at_s: float) -> 
         span_s=work_s + end_s(situation, job),
         beside_s=there.boot_s * rules.change_over_quantile + 2 * rules.wake_lag_s,
         in_time=deadline_at_s is None or start_at_s + work_s <= deadline_at_s,
+        traffic=traffic_to_come(situation.state, job, there, machines=there.instance_count),
     )
 
 

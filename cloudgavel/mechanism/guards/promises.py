@@ -10,13 +10,18 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cloudgavel.mechanism.change_over import change_over_s, restore_s, save_s, stop_s
+from cloudgavel.mechanism.change_over import change_over_s, restore_s, stop_s
+from cloudgavel.mechanism.checkpoint_costs import (
+    expected_usd_per_hour,
+    interval_s,
+    traffic_to_come,
+)
 from cloudgavel.mechanism.guards.claims import claim_in, is_safe, restart_claim, safe_span_s
 from cloudgavel.mechanism.guards.safety_net import on_demand_columns, stepping_s
 from cloudgavel.mechanism.situation import Situation, usd
 from cloudgavel.mechanism.state import ClusterState, JobView
 from cloudgavel.policies.allocation import RelaxedPromise
-from cloudgavel.pricing.interruption import expected_lost_work_s, save_interval_s
+from cloudgavel.pricing.interruption import expected_lost_work_s
 from cloudgavel.units import HOUR_S
 
 DOUBT_SHARE = 0.1
@@ -92,10 +97,11 @@ def expected_way(situation: Situation, row: int, column: int) -> Way:
     work_s = stepping_s(job, float(situation.rates[row, column]), steps)
     hazard = each.pool.interruption_rate_per_hour
     if hazard > 0:
-        interval_s = job.spec.checkpoint.every_s or save_interval_s(hazard, save_s(job))
-        lost_s = each.boot_s + restore_s(job) + expected_lost_work_s(hazard, interval_s)
+        between_s = interval_s(situation.state, job, each)
+        lost_s = each.boot_s + restore_s(job) + expected_lost_work_s(hazard, between_s)
         work_s *= 1 + hazard * lost_s / HOUR_S
     rent = situation.place_usd_per_hour(job) if held else situation.usd_per_hour(column)
+    rent += expected_usd_per_hour(situation.state, job, each)
     way = Way(column=column, seconds=start_s + work_s, usd=usd(rent, start_s + work_s))
     situation.memo[row, column] = way
     return way
@@ -134,7 +140,10 @@ def worst_cost(situation: Situation, row: int) -> float | None:
     state = situation.state
     if is_safe(situation, job):
         held = situation.held[job.spec.name]
-        return usd(situation.columns[held].alone_usd_per_hour, safe_span_s(situation, job, held))
+        here = situation.columns[held]
+        saves = traffic_to_come(state, job, here, machines=0)
+        per_hour = here.alone_usd_per_hour + saves.usd_per_hour
+        return usd(per_hour, safe_span_s(situation, job, held)) + saves.once_usd
     claim = restart_claim(situation, row, next_decision_at_s(state))
     return None if claim is None else claim.usd
 
@@ -386,7 +395,8 @@ def cost_to_end_usd(situation: Situation, name: str, column: int) -> float:
         return way.usd + usd(situation.place_usd_per_hour(job), end_s)
     each = situation.columns[column]
     slow_s = (each.boot_s + restore_s(job)) * (rules.change_over_quantile - 1)
-    return usd(each.alone_usd_per_hour, way.seconds + slow_s + end_s)
+    traffic = usd(expected_usd_per_hour(situation.state, job, each), way.seconds)
+    return usd(each.alone_usd_per_hour, way.seconds + slow_s + end_s) + traffic
 
 
 def _with_predecessors(situation: Situation, held: Sequence[str]) -> list[str]:

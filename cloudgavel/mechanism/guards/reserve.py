@@ -7,8 +7,9 @@ at every decision holds it always: the next decision can end everything within w
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cloudgavel.mechanism.checkpoint_costs import WorstTraffic, worst_storage_usd_per_hour
 from cloudgavel.mechanism.fleet import Instance, InstanceState
 from cloudgavel.mechanism.state import ClusterState, ReserveRules
 from cloudgavel.pricing.offer import CapacityType, Offer
@@ -16,6 +17,8 @@ from cloudgavel.units import HOUR_S
 
 ROUNDING_S = 1.0
 """Seconds are billed begun: one more than elapsed at most."""
+STORAGE = "checkpoints in the store"
+"""Stands for a machine where liabilities are named by machine."""
 SMALLEST_WAKE_S = 1.0
 """Decisions are at least this far apart; with less money than for it, machines end at once."""
 
@@ -35,12 +38,39 @@ class Liability:
     """Its end is asked for already: the next decision does not matter."""
     least_s: float = 0.0
     """Rent that is put aside whenever the next decision comes (a covered promise's)."""
+    traffic_usd_per_hour: float = 0.0
+    """Worst price of the periodic saves of its jobs, while it is not told to end."""
+    traffic_once_usd: float = 0.0
+    """Of saves and restores that do not depend on time."""
 
     def usd(self, wake_in_s: float, lag_s: float) -> float:
         """Worst cost from now when the next decision comes ``wake_in_s`` from now."""
         span_s = self.wind_down_s + (0.0 if self.ending else wake_in_s + lag_s)
         span_s = max(span_s, self.minimum_left_s, self.least_s)
-        return self.usd_per_hour * (span_s + ROUNDING_S) / HOUR_S
+        usd_per_hour = self.usd_per_hour + self.traffic_usd_per_hour
+        return usd_per_hour * (span_s + ROUNDING_S) / HOUR_S + self.traffic_once_usd
+
+
+def with_traffic(liability: Liability, traffic: WorstTraffic) -> Liability:
+    """The machine with what checkpoints on their way to and from it cost at worst."""
+    return replace(
+        liability,
+        traffic_usd_per_hour=traffic.usd_per_hour,
+        traffic_once_usd=traffic.once_usd,
+    )
+
+
+def storage_liability(state: ClusterState) -> Liability | None:
+    """What keeping checkpoints in the store costs till the next decision; ``None`` = nothing."""
+    usd_per_hour = worst_storage_usd_per_hour(state)
+    if usd_per_hour == 0:
+        return None
+    return Liability(
+        instance_id=STORAGE,
+        usd_per_hour=usd_per_hour,
+        wind_down_s=state.rules.terminate_confirm_s,
+        minimum_left_s=0.0,
+    )
 
 
 def committed_usd(liabilities: Iterable[Liability], wake_in_s: float, lag_s: float) -> float:
