@@ -141,5 +141,6 @@ def _on_demand_in_time(draft: Draft, job: JobView, first: int) -> list[int]:
             continue
         finish_at_s = draft.finish_at_s(job, column, boots=True)
         if deadline_at_s is None or finish_at_s <= deadline_at_s:
-            found.append((each.alone_usd_per_hour / draft.situation.rates[row, column], column))
+            usd_per_hour = draft.situation.alone_usd_per_hour(row, column)
+            found.append((usd_per_hour / draft.situation.rates[row, column], column))
     return [column for _, column in sorted(found)]

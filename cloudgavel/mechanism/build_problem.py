@@ -108,6 +108,9 @@ def build_problem(
         budget_left_usd=budget_left_usd,
         max_usd_per_hour=state.max_usd_per_hour,
         standing_usd=standing_usd,
+        extra={}
+        if state.store_cloud is None
+        else {"traffic_usd_per_hour": situation.traffic_usd_per_hour},
     )
 
 

@@ -27,7 +27,7 @@ GOING_SAVES = 4
 KEPT_CHECKPOINTS = 2
 
 
-def rates(state: ClusterState, offer: Offer) -> TrafficRates:
+def traffic_rates_of(state: ClusterState, offer: Offer) -> TrafficRates:
     """Rates between a machine of this offer and the run's store."""
     return traffic_rates(offer.provider, offer.region, state.store_cloud)
 
@@ -55,7 +55,7 @@ def interval_s(state: ClusterState, job: JobView, column: Column) -> float:
     if job.spec.checkpoint.every_s is not None:
         return job.spec.checkpoint.every_s
     cost_s = save_s(job)
-    usd = (job.checkpoint_gib or 0.0) * rates(state, column.sample).save_usd_per_gib
+    usd = (job.checkpoint_gib or 0.0) * traffic_rates_of(state, column.sample).save_usd_per_gib
     if usd > 0 and column.alone_usd_per_hour > 0:
         cost_s += usd / column.alone_usd_per_hour * HOUR_S
     return save_interval_s(column.pool.interruption_rate_per_hour, cost_s)
@@ -66,7 +66,7 @@ def expected_usd_per_hour(state: ClusterState, job: JobView, column: Column) -> 
 
     0 where a checkpoint's size is not known: nothing is known to choose by.
     """
-    paid = rates(state, column.sample)
+    paid = traffic_rates_of(state, column.sample)
     if paid.free or job.checkpoint_gib is None:
         return 0.0
     saves_per_hour = HOUR_S / interval_s(state, job, column)
@@ -134,7 +134,7 @@ def _worst(
     every_s: float | None,
     restores: int,
 ) -> WorstTraffic:
-    paid = rates(state, offer)
+    paid = traffic_rates_of(state, offer)
     if paid.free:
         return NO_TRAFFIC
     gib = cautious_gib(job)
@@ -155,7 +155,9 @@ def unknown_sizes(state: ClusterState) -> tuple[str, ...]:
     """One sentence for jobs whose checkpoints may cost what nobody knows; empty = none."""
     if state.store_cloud is None:
         return ()
-    elsewhere = {each.accelerator for each in state.offers if not rates(state, each).free}
+    elsewhere = {
+        each.accelerator for each in state.offers if not traffic_rates_of(state, each).free
+    }
     names = [
         job.spec.name
         for job in state.jobs
@@ -167,7 +169,7 @@ def unknown_sizes(state: ClusterState) -> tuple[str, ...]:
         return ()
     shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"no size is known for the checkpoints of {shown}: in another cloud than the store the "
-        "budget keeps the price of a whole accelerator memory ready for each save; say "
-        "`checkpoint: {size: ...}`",
+        f"no size is known for the checkpoints of {shown}: what they cost on the way to another "
+        "cloud is not in any forecast, and a budget keeps the price of a whole accelerator memory "
+        "for each save; say `checkpoint: {size: ...}`",
     )

@@ -127,8 +127,7 @@ def decide(state: ClusterState, policy: Policy, shelf: TableShelf | None = None)
     relaxed = (*promises.released.values(), *policy_released, *_max_cost_relaxed(allocation))
     if net.late_by_s:
         notes = (*notes, _net_note(net))
-    if money is not None:
-        notes = (*notes, *unknown_sizes(situation.state))
+    notes = (*notes, *unknown_sizes(situation.state))
     return _plan(
         RoundPlan(
             plan_id="",

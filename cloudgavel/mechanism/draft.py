@@ -154,7 +154,7 @@ class Draft:
         rates = self.situation.rates[row]
         return sorted(
             (each for each in self.situation.options(row) if self.situation.columns[each].offers),
-            key=lambda each: (self.situation.columns[each].alone_usd_per_hour / rates[each], each),
+            key=lambda each: (self.situation.alone_usd_per_hour(row, each) / rates[each], each),
         )
 
     def aim_at_s(self, name: str) -> float | None:

@@ -36,7 +36,10 @@ def greedy_allocation(problem: AllocationProblem, message: str) -> Allocation:
             held = job.held_pool == index
             start_s = 0.0 if held else float(problem.change_over_s[row, index])
             span_s = start_s + job.steps_left / float(problem.throughput_steps_per_s[row, index])
-            usd = pool.price_usd_per_hour * pool.instances_per_job * span_s / HOUR_S
+            hourly = pool.price_usd_per_hour * pool.instances_per_job
+            if "traffic_usd_per_hour" in problem.extra:
+                hourly += float(problem.extra["traffic_usd_per_hour"][row, index])
+            usd = hourly * span_s / HOUR_S
             late = job.deadline_s is not None and job.release_s + span_s > job.deadline_s
             ways.append((late, span_s if late else 0.0, usd, index))
         for _, _, usd, index in sorted(ways):

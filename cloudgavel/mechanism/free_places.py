@@ -21,13 +21,17 @@ def take_free_place(
 ) -> bool:
     """Free accelerators of machines that are rented anyway, this plan's launches included.
 
-    On a machine that works for others they cost nothing more; an idle machine costs its rent
-    and must be of a wanted kind (with ``paid_only`` it is left alone). The place may be neither
-    too slow nor too late.
+    On a machine that works for others they cost what the job's checkpoints do on their way, at most
+    as much as a wanted place; an idle machine costs its rent and must be of a wanted kind (with
+    ``paid_only`` it is left alone). The place may be neither too slow nor too late.
     """
     row = draft.situation.row(job.spec.name)
     rates = draft.situation.rates[row]
+    traffics = draft.situation.traffic_usd_per_hour[row]
     wanted_rate = max(float(rates[each]) for each in wanted)
+    wanted_usd_per_step = min(
+        draft.situation.alone_usd_per_hour(row, each) / float(rates[each]) for each in wanted
+    )
     aim_at_s = draft.aim_at_s(job.spec.name)
     options = [*wanted, *(each for each in draft.situation.options(row) if each not in wanted)]
     best: tuple[tuple[float, float, str], int, list[Machine]] | None = None
@@ -40,11 +44,14 @@ def take_free_place(
                 continue
             if aim_at_s is not None and draft.finish_at_s(job, column, boots=False) > aim_at_s:
                 continue
+        traffic = float(traffics[column]) / float(rates[column])
+        if column not in wanted and traffic > wanted_usd_per_step:
+            continue
         for group in _groups(draft, each, job):
             paid = all(not item.idle for item in group)
             if not paid and (paid_only or column not in wanted or not draft.is_paid(job.spec.name)):
                 continue
-            rent = 0.0 if paid else each.alone_usd_per_hour / float(rates[column])
+            rent = traffic + (0.0 if paid else each.alone_usd_per_hour / float(rates[column]))
             waiting = 0.0 if all(item.ready for item in group) else 1.0
             key = (rent, waiting, group[0].machine_id)
             if best is None or key < best[0]:

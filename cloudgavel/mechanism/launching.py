@@ -98,7 +98,8 @@ def _by_real_rent(draft: Draft, job: JobView, wanted: list[int]) -> list[int]:
     def usd_per_step(column: int) -> float:
         each = draft.situation.columns[column]
         rate = float(draft.situation.rates[row, column])
-        return each.alone_usd_per_hour / _companions(draft, job, column) / rate
+        traffic = float(draft.situation.traffic_usd_per_hour[row, column])
+        return (each.alone_usd_per_hour / _companions(draft, job, column) + traffic) / rate
 
     def over_due_s(column: int) -> float:
         if due_at_s is None:

@@ -10,6 +10,11 @@ import numpy as np
 from cloudgavel.jobs.lifecycle import JobPhase
 from cloudgavel.mechanism import reasons
 from cloudgavel.mechanism.change_over import restore_s, useful_stay_s
+from cloudgavel.mechanism.checkpoint_costs import (
+    expected_usd_per_hour,
+    traffic_rates_of,
+    traffic_to_come,
+)
 from cloudgavel.mechanism.columns import (
     Column,
     build_columns,
@@ -56,8 +61,15 @@ class Situation:
     """Columns that can run each job."""
     shared_usd_per_hour: tuple[float, ...]
     """Rent of one job in each column when the jobs at hand share as well as they can."""
+    traffic_usd_per_hour: FloatArray
+    """(m, R) what each job's checkpoints are expected to cost there on their way to the store."""
     memo: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
     """Answers of ``expected_way`` already worked out."""
+
+    def alone_usd_per_hour(self, row: int, column: int) -> float:
+        """Rent of a job that shares with nobody, and what its checkpoints cost."""
+        rent = self.columns[column].alone_usd_per_hour
+        return rent + float(self.traffic_usd_per_hour[row, column])
 
     def row(self, name: str) -> int:
         """Row of a job."""
@@ -157,7 +169,19 @@ def arrange(state: ClusterState) -> Situation:
             _shared_usd_per_hour(column, int(np.isfinite(rates[:, index]).sum()))
             for index, column in enumerate(columns)
         ),
+        traffic_usd_per_hour=_traffic_usd_per_hour(state, jobs, columns),
     )
+
+
+def _traffic_usd_per_hour(
+    state: ClusterState, jobs: Sequence[JobView], columns: Sequence[Column]
+) -> FloatArray:
+    traffic = np.zeros((len(jobs), len(columns)))
+    if state.store_cloud is not None:
+        for row, job in enumerate(jobs):
+            traffic[row] = [expected_usd_per_hour(state, job, each) for each in columns]
+    traffic.setflags(write=False)
+    return traffic
 
 
 def _shared_usd_per_hour(column: Column, fitting: int) -> float:
@@ -183,7 +207,9 @@ def _beyond_max_cost(
             column = columns[int(index)]
             to_the_end_s = restore_s(job) + job.steps_left / float(rates[row, index])
             stay_s = min(to_the_end_s, useful_stay_s(job, state.rules))
-            beyond[row, index] = usd(column.alone_usd_per_hour, stay_s) > left_usd
+            traffic = traffic_to_come(state, job, column, machines=column.instance_count)
+            rent_usd = usd(column.alone_usd_per_hour + traffic.usd_per_hour, stay_s)
+            beyond[row, index] = rent_usd + traffic.once_usd > left_usd
     return beyond
 
 
@@ -262,7 +288,11 @@ def _undominated(
     )
     # as_good[i, j]: column i is at least as good as column j in everything.
     as_good = spot[:, None] == spot[None, :]
-    for figure in (alone, calm, -available, *-speed, *usd_per_step, *alone_per_step):
+    paid = [traffic_rates_of(state, each.sample) for each in columns]
+    saves = np.array([each.save_usd_per_gib for each in paid])
+    restores = np.array([each.restore_usd_per_gib for each in paid])
+    figures = (alone, calm, -available, saves, restores, *-speed, *usd_per_step, *alone_per_step)
+    for figure in figures:
         as_good &= figure[:, None] <= figure[None, :]
     earlier = np.tri(len(columns), k=-1, dtype=bool).T
     beats = as_good & (~as_good.T | earlier) & (able & used)[:, None]

@@ -3,6 +3,12 @@
 from collections.abc import Iterator
 
 from cloudgavel.mechanism.change_over import boot_s, stop_s
+from cloudgavel.mechanism.checkpoint_costs import (
+    NO_TRAFFIC,
+    WorstTraffic,
+    traffic_there,
+    traffic_to_come,
+)
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.guards.promises import expected_way
 from cloudgavel.mechanism.placement import Assignment
@@ -76,7 +82,14 @@ def max_cost_wake_s(
     found = []
     for name, placement in assignment.placements.items():
         rent = sum(assignment.machines[each].usd_per_hour for each in placement.machine_ids)
-        left_s = _left_s(situation, situation.job(name), rent)
+        job = situation.job(name)
+        if placement.stays:
+            traffic = _traffic_there(situation, job)
+        else:
+            column = situation.columns[placement.column]
+            count = len(placement.machine_ids)
+            traffic = traffic_to_come(situation.state, job, column, machines=count)
+        left_s = _left_s(situation, job, rent, traffic)
         if left_s is not None and left_s >= at_least_s:
             found.append(left_s)
     return min(found, default=None)
@@ -92,12 +105,22 @@ def max_cost_left_s(situation: Situation, name: str) -> float | None:
         for each in job.instance_ids
         if each in situation.instances
     )
-    return _left_s(situation, job, rent)
+    return _left_s(situation, job, rent, _traffic_there(situation, job))
 
 
-def _left_s(situation: Situation, job: JobView, usd_per_hour: float) -> float | None:
-    if job.spec.max_cost_usd is None or usd_per_hour <= 0:
+def _traffic_there(situation: Situation, job: JobView) -> WorstTraffic:
+    machines = [situation.instances.get(each) for each in job.instance_ids]
+    state = situation.state
+    found = [traffic_there(state, job, each, goes_on=True) for each in machines if each is not None]
+    return sum(found, NO_TRAFFIC)
+
+
+def _left_s(
+    situation: Situation, job: JobView, rent_usd_per_hour: float, traffic: WorstTraffic
+) -> float | None:
+    if job.spec.max_cost_usd is None or rent_usd_per_hour <= 0:
         return None
     rules = situation.state.rules
-    whole_s = (job.spec.max_cost_usd - job.spent_usd) / usd_per_hour * HOUR_S
+    left_usd = job.spec.max_cost_usd - job.spent_usd - traffic.once_usd
+    whole_s = left_usd / (rent_usd_per_hour + traffic.usd_per_hour) * HOUR_S
     return whole_s - stop_s(job, rules) - rules.wake_lag_s

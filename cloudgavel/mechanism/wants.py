@@ -51,7 +51,11 @@ def wants_of(situation: Situation, allocation: Allocation) -> dict[str, Want]:
     for row, job in enumerate(situation.jobs):
         columns = [each for each in situation.options(row) if now[row, each] > SMALLEST_SHARE]
         columns.sort(
-            key=lambda each: (situation.usd_per_hour(each) / situation.rates[row, each], each)
+            key=lambda each: (
+                (situation.usd_per_hour(each) + situation.traffic_usd_per_hour[row, each])
+                / situation.rates[row, each],
+                each,
+            )
         )
         wants[job.spec.name] = Want(
             columns=tuple(columns),
@@ -104,8 +108,9 @@ def worthwhile_moves(
     moves: dict[str, int] = {}
     for name, here in movable.items():
         job = situation.job(name)
-        rent = situation.place_usd_per_hour(job)
         row = situation.row(name)
+        traffic = situation.traffic_usd_per_hour[row]
+        rent = situation.place_usd_per_hour(job) + float(traffic[here])
         for to in wants[name].columns:
             aim_at_s = aims.get(name)
             if not situation.columns[to].offers:
@@ -120,7 +125,7 @@ def worthwhile_moves(
                 if there_s > left_s >= here_s:
                     continue
             moving = sum(to in wants[each].columns for each in movable)
-            there = _rent_there(situation, machines, to, moving)
+            there = _rent_there(situation, machines, to, moving) + float(traffic[to])
             if is_worth_moving(situation, job, here, rent, to, there):
                 moves[name] = to
                 break

@@ -6,6 +6,7 @@
 | H_jr | ``hours_to_finish`` | hours on r for all steps left (S_j / T_jr, plus overheads in plans) |
 | k/g | ``instances`` | instances one job takes |
 | p_r k/g | ``usd_per_hour`` | what one job pays there an hour |
+| t_jr | ``traffic_usd_per_hour`` | what its checkpoints cost an hour on their way (plans) |
 """
 
 import math
@@ -41,6 +42,8 @@ class PairTerms:
     """(R,): what part of an instance, or how many, one job pays for."""
     usd_per_hour: FloatArray
     """(R,): price of ``instances``."""
+    traffic_usd_per_hour: FloatArray
+    """(m, R): beside that, for checkpoints on their way to the store; 0 in bounds."""
     available_share: FloatArray
     """(R,): share of an interval in which the pool can be used (1 in bounds)."""
 
@@ -48,8 +51,13 @@ class PairTerms:
     def usd_to_finish(self) -> FloatArray:
         """(m, R): cost of doing all steps left on one pool, inf where not usable."""
         cost = np.full(self.usable.shape, np.inf)
-        np.multiply(self.hours_to_finish, self.usd_per_hour[None, :], out=cost, where=self.usable)
+        np.multiply(self.hours_to_finish, self.cost_usd_per_hour, out=cost, where=self.usable)
         return cost
+
+    @property
+    def cost_usd_per_hour(self) -> FloatArray:
+        """(m, R): rent and traffic of one job."""
+        return self.usd_per_hour[None, :] + self.traffic_usd_per_hour
 
     @property
     def fastest_h(self) -> FloatArray:
@@ -67,6 +75,7 @@ def pair_terms(
     Plans add to S_j/T_jr one change-over (not where the job is already), and per hour of work on a
     pool that loses machines at rate h, ``h n (change-over + lost work)`` hours, n the machines of
     the gang; expected lost work comes from ``problem.extra["lost_work_s"]`` (m,), 0 if not given.
+    What checkpoints cost on their way comes from ``problem.extra["traffic_usd_per_hour"]`` (m, R).
     A price that is not a number, a rate that is not known and steps that are not finite make a
     pair unusable, as if it were absent. ``on_demand_only`` also ignores ``spot_only``: it answers
     what the same jobs would cost without spot.
@@ -126,8 +135,16 @@ def pair_terms(
         hours_to_finish=hours,
         instances=instances,
         usd_per_hour=np.where(fits, price * instances, 0.0),
+        traffic_usd_per_hour=_traffic_usd_per_hour(problem, plan=plan),
         available_share=available,
     )
+
+
+def _traffic_usd_per_hour(problem: AllocationProblem, *, plan: bool) -> FloatArray:
+    given = problem.extra.get("traffic_usd_per_hour")
+    if given is None or not plan:
+        return np.zeros((len(problem.jobs), len(problem.pools)))
+    return np.asarray(given, dtype=np.float64)
 
 
 def _paid_instances(

@@ -2,7 +2,7 @@
 
 Hours y_jri that job j runs on pool r within interval i:
 
-    min   sum p_r (k/g) y_jri                                 [cost]
+    min   sum (p_r (k/g) + t_jr) y_jri                        [cost]   t: checkpoints on their way
     s.t.  sum_ri y_jri / H_jr + short_j >= 1                  [work]   every job is done
           sum_r  y_jri <= L_ji                                [time]   one pool at a time
           sum_jr a_qr (k/g) y_jri <= Q_q L_i                  [quota]
@@ -205,8 +205,7 @@ def _assemble(
     cell_cap = cap_h[cell_segment]
     cell_hours = np.minimum(cell_cap, cell_hours_full)
     cell_interval = parts.interval[cell_segment]
-    usd_per_hour = terms.usd_per_hour[cell_pool]
-    cell_usd = usd_per_hour * cell_hours
+    cell_usd = terms.cost_usd_per_hour[cell_job, cell_pool] * cell_hours
     cells = cell_job.size
 
     cheapest = terms.usd_to_finish.min(axis=1) if pool_count else np.full(job_count, np.inf)
@@ -264,7 +263,8 @@ def _assemble(
     if problem.max_usd_per_hour is not None and problem.max_usd_per_hour > 0:
         rate = add_rows(np.full(interval_count, -np.inf), np.ones(interval_count))
         limit = problem.max_usd_per_hour * length_h[cell_interval]
-        triples.append((rate[cell_interval], every, cell_usd / limit))
+        cell_rent = terms.usd_per_hour[cell_pool] * cell_hours
+        triples.append((rate[cell_interval], every, cell_rent / limit))
 
     job_cost = nowhere.copy()
     for row, job in enumerate(problem.jobs):

@@ -204,7 +204,7 @@ def _greedy(
         )
         for row in np.flatnonzero(undone)
     )
-    cost = float((hours.sum(axis=2) * terms.usd_per_hour[None, :]).sum())
+    cost = float((hours.sum(axis=2) * terms.cost_usd_per_hour).sum())
     return Allocation(
         status=AllocationStatus.FALLBACK,
         shares=first_shares(hours, model.bounds_s),

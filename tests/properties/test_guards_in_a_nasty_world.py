@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloudgavel.jobs.spec import CheckpointPlan
 from cloudgavel.mechanism.actions import Launch, Move, Start
 from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.plan import RoundPlan
@@ -53,6 +54,35 @@ def test_no_history_costs_a_cent_more_than_the_budget(seed: int) -> None:
     assert world.bill_usd() <= budget + 1e-9
     for state, plan in world.plans:
         assert state.spent_usd + plan.committed_usd <= budget + 1e-6
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), every_s=st.sampled_from([60.0, 200.0, 900.0, None]))
+def test_what_checkpoints_cost_on_their_way_is_within_the_budget_too(
+    seed: int, every_s: float | None
+) -> None:
+    world = a_world(seed, budgets=(0.8, 1.5, 3.0, 6.0, 15.0))
+    plan = CheckpointPlan(save_s=30.0, restore_s=60.0, every_s=every_s)
+    jobs = tuple(
+        replace(job, spec=replace(job.spec, checkpoint=plan), checkpoint_gib=0.25 + number)
+        for number, job in enumerate(world.state.jobs)
+    )
+    world.state = replace(world.state, jobs=jobs, store_cloud="gcp")
+    budget = world.state.budget_usd
+    assert budget is not None
+    world.run(1500)
+    assert world.bill_usd() <= budget + 1e-9
+    for state, decided in world.plans:
+        assert state.spent_usd + decided.committed_usd <= budget + 1e-6
+
+
+def test_that_world_s_checkpoints_do_cost_something() -> None:
+    world = a_world(3, budgets=(50.0,))
+    jobs = tuple(replace(job, checkpoint_gib=1.0) for job in world.state.jobs)
+    world.state = replace(world.state, jobs=jobs, store_cloud="gcp")
+    world.run(1500)
+    assert world.saves > 0
+    assert world.traffic_usd > 0
 
 
 @EASY

@@ -17,6 +17,7 @@ from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.state import BlockedOffer, ClusterState, JobView
 from cloudgavel.policies.base import Policy
 from cloudgavel.pricing.offer import CapacityType
+from cloudgavel.pricing.traffic import traffic_rates
 
 BILLED_AT_LEAST_S = 60
 
@@ -69,6 +70,9 @@ class World:
     last_price_at_s: float = -math.inf
     out_of_money: bool = False
     moves: int = 0
+    traffic_usd: float = 0.0
+    """Of checkpoints on their way; uploads that a lost machine did not finish included."""
+    saves: int = 0
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -90,7 +94,16 @@ class World:
             raise AssertionError(f"still not done after {most_rounds} rounds")
 
     def bill_usd(self) -> float:
-        return sum(each.bill_usd(math.inf) for each in self.boxes.values())
+        return sum(each.bill_usd(math.inf) for each in self.boxes.values()) + self.traffic_usd
+
+    def _moved(self, job: JobView, *, saves: int = 0, restores: int = 0) -> None:
+        if self.state.store_cloud is None or not job.instance_ids:
+            return
+        offer = self.boxes[job.instance_ids[0]].instance.offer
+        rates = traffic_rates(offer.provider, offer.region, self.state.store_cloud)
+        gib = job.checkpoint_gib or 0.0
+        self.traffic_usd += rates.usd(gib * saves, gib * restores)
+        self.saves += saves
 
     # --- carrying out ------------------------------------------------------------------------
 
@@ -119,6 +132,8 @@ class World:
                     save_every_s=action.save_every_s,
                     move_to=(),
                 )
+                if job.saved_steps > 0:
+                    self._moved(jobs[action.job], restores=len(action.instance_ids))
                 restore_s = job.spec.checkpoint.restore_s * self._delay()
                 self.runs_from_s[action.job] = state.now_s + restore_s
             elif isinstance(action, Move):
@@ -136,6 +151,7 @@ class World:
                 )
             elif isinstance(action, Save):
                 job = jobs[action.job]
+                self._moved(job, saves=1)
                 jobs[action.job] = replace(job, saved_steps=job.steps_done)
             elif isinstance(action, Terminate):
                 box = self.boxes[action.instance_id]
@@ -248,7 +264,7 @@ class World:
             round_number=self.state.round_number + 1,
             jobs=jobs,
             instances=self._instances(),
-            spent_usd=sum(each.bill_usd(at_s) for each in self.boxes.values()),
+            spent_usd=sum(each.bill_usd(at_s) for each in self.boxes.values()) + self.traffic_usd,
             blocked=tuple(each for each in self.state.blocked if each.until_s > at_s),
         )
 
@@ -273,6 +289,8 @@ class World:
             return job
         if any(each not in live for each in job.instance_ids):
             self.stops_at_s.pop(name, None)
+            if self.state.store_cloud is not None and self.dice.random() < 0.3:
+                self._moved(job, saves=1)
             return self._off(job, saved=False)
         begin_s = max(before_s, self.runs_from_s[name])
         if at_s > begin_s:
@@ -285,7 +303,9 @@ class World:
             self.progress[name] = exact
             done = min(job.spec.steps_total, int(exact + 1e-6))
             saved = job.saved_steps
-            if done - saved >= job.save_every_s * self._rate(job):
+            due = int((done - saved) / (job.save_every_s * self._rate(job)))
+            if due >= 1:
+                self._moved(job, saves=due)
                 saved = done
             phase = JobPhase.RUNNING if not job.stopping else job.phase
             job = replace(job, steps_done=done, saved_steps=saved, phase=phase)
@@ -301,6 +321,8 @@ class World:
         return job
 
     def _off(self, job: JobView, *, saved: bool) -> JobView:
+        if saved:
+            self._moved(job, saves=1)
         steps = max(job.steps_done, job.saved_steps) if saved else job.saved_steps
         return replace(
             job,

@@ -6,9 +6,13 @@ import pytest
 
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.spec import CheckpointPlan, RunSpec
+from cloudgavel.mechanism.checkpoint_costs import interval_s
+from cloudgavel.mechanism.columns import build_columns
 from cloudgavel.pricing.traffic import cloud_of_store, traffic_rates
 from cloudgavel.simulator.plan import plan_run
 from cloudgavel.views.plan import plan_text
+from tests.builders import a_job as built_job
+from tests.builders import a_state as built_state
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
 
@@ -75,3 +79,55 @@ def test_storage_is_billed_by_the_time_that_checkpoints_lie_there():
     low, high = (2 * 10 * 0.023 / 720 * hours for hours in (1.5, 2.0))
     assert low < plan.cost.storage_usd < high
     assert planned("aws", None).cost.storage_usd == 0.0
+
+
+def two_clouds(**checkpoint: float | None) -> PlanDocument:
+    """Google's machine is 20 cents an hour cheaper; the store is in AWS."""
+    plan = CheckpointPlan(save_s=10.0, restore_s=20.0, **checkpoint)
+    run = a_run(a_job(steps=7200, checkpoint=plan), store="s3://b/r")
+    offers = [
+        replace(an_offer(price=3.2), region="us-east-1"),
+        replace(an_offer(price=3.0), provider="gcp", region="us-east1", instance_type="g"),
+    ]
+    return plan_run(run, budget_usd=100.0, now_s=START_S, offers=offers)
+
+
+def clouds(plan: PlanDocument) -> list[str]:
+    return [segment.provider for job in plan.jobs for segment in job.segments]
+
+
+def test_large_checkpoints_keep_a_job_in_the_cloud_of_its_store():
+    assert clouds(two_clouds(size_gib=10.0, every_s=600.0)) == ["aws"]
+    assert clouds(two_clouds(size_gib=0.01, every_s=600.0)) == ["gcp"]
+
+
+def test_a_save_that_costs_money_is_made_less_often():
+    job = built_job(spec={"checkpoint": CheckpointPlan(save_s=10.0)})
+    near, far = (built_state(job, store_cloud=cloud) for cloud in ("aws", "gcp"))
+    small, large = (replace(job, checkpoint_gib=gib) for gib in (0.1, 10.0))
+    spot = next(each for each in build_columns(far, [job]) if each.spot)
+    here = interval_s(near, large, spot)
+    assert here < interval_s(far, small, spot) < interval_s(far, large, spot)
+    written = replace(job.spec, checkpoint=CheckpointPlan(every_s=600.0))
+    assert interval_s(far, replace(large, spec=written), spot) == 600.0
+
+
+@pytest.mark.parametrize("budget", [12.0, 20.0, 26.0, 40.0])
+def test_a_run_in_another_cloud_keeps_its_budget_with_its_traffic(budget):
+    job = a_job(steps=7200, checkpoint=CheckpointPlan(every_s=600.0, size_gib=10.0, save_s=10.0))
+    run = a_run(job, store="s3://b/r")
+    offers = [replace(an_offer(price=3.0), provider="gcp", region="us-east1")]
+    plan = plan_run(run, budget_usd=budget, now_s=START_S, offers=offers)
+    assert plan.cost.expected_usd <= budget
+    least = plan.smallest_sufficient_budget_usd
+    assert least is not None
+    assert least > 2 * 3.0 + 12 * 10 * 0.12
+    assert plan.feasible == (budget >= least)
+
+
+def test_a_size_that_nobody_gave_is_told_and_the_budget_is_kept_all_the_same():
+    job = a_job(steps=7200)
+    offers = [replace(an_offer(price=3.0), provider="gcp", region="us-east1")]
+    plan = plan_run(a_run(job, store="s3://b/r"), budget_usd=60.0, now_s=START_S, offers=offers)
+    assert any("no size is known for the checkpoints of a" in note for note in plan.notes)
+    assert not planned("aws", "s3://b/r", size_gib=None).notes
