@@ -94,6 +94,9 @@ def weigh_spot(
         or not wants[situation.jobs[row].spec.name].later
         or situation.jobs[row].instance_ids
     ]
+    if rows:
+        # Places have one price for all: what checkpoints cost on their way is that of the mean job.
+        extra = extra + situation.traffic_usd_per_hour[rows].mean(axis=0)
     spot = _SpotPlaces(situation)
     fixed = _on_demand_places(situation)
     jobs = [

@@ -3,6 +3,8 @@
 List prices per GiB and month, read 2026-11: Amazon EBS gp3 (the first 3,000 IOPS and 125 MB/s are
 free), Google Persistent Disk ``pd-balanced``. Both are billed by the second for what is
 provisioned, and go with the machine. A month is counted as 30 days, as in Amazon's own example.
+These rules stand on the clouds' price pages. Their tables of rates by region are filled in by
+script and could not be read there: the rates below are not checked against them.
 """
 
 from collections.abc import Mapping

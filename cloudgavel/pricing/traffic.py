@@ -1,13 +1,15 @@
 """What checkpoints cost beside machines: their way between clouds, and their place in the store.
 
-First-tier list prices per GiB (both clouds count 2**30 bytes), read 2026-11; free allowances of an
-account are not counted, so that no budget rests on them. What arrives is free everywhere.
+First-tier list prices per GiB (both clouds count 2**30 bytes), looked up 2026-11. Free allowances
+of an account are not counted, so that no budget rests on them. What arrives is free everywhere.
 
-- Leaving AWS 0.09: "Data Transfer OUT from Amazon EC2 To Internet", first 10 TB, EC2 On-Demand
-  Pricing. Leaving Google 0.12: internet data transfer to anywhere but China and Oceania, first TiB
-  (the worked examples of Cloud Storage Pricing; Premium Tier of Compute Engine is the same).
-- S3 Standard 0.023 a month (first 50 TB, N. Virginia), Cloud Storage Standard 0.026 (multi-region
-  ``us``; one region costs 0.020 to 0.023).
+- Leaving AWS 0.09 (to the internet, first 10 TB), S3 Standard 0.023 a month (N. Virginia):
+  published summaries of 2026; the price pages themselves fill in their tables by script.
+- Leaving Google 0.12: Google's own "Pricing examples" of Cloud Storage; the Premium Tier of
+  machines is taken to be alike.
+- Cloud Storage Standard 0.020 to 0.023 a month in one region of the US or Europe: Google's price
+  page. The 0.026 counted here is the multi-region ``us``, dearer than those; it and ``ELSEWHERE``
+  were not found on a page that could be read.
 
 The rates are those of North America and Europe. A machine elsewhere pays ``ELSEWHERE``, dearer than
 any region known. In which region a bucket lies is not known: it is taken to be in North America or

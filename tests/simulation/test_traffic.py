@@ -81,13 +81,20 @@ def test_storage_is_billed_by_the_time_that_checkpoints_lie_there():
     assert planned("aws", None).cost.storage_usd == 0.0
 
 
-def two_clouds(**checkpoint: float | None) -> PlanDocument:
-    """Google's machine is 20 cents an hour cheaper; the store is in AWS."""
+def two_clouds(deadline_s: float | None = None, **checkpoint: float | None) -> PlanDocument:
+    """Google's machines are 20 cents an hour cheaper; the store is in AWS."""
     plan = CheckpointPlan(save_s=10.0, restore_s=20.0, **checkpoint)
-    run = a_run(a_job(steps=7200, checkpoint=plan), store="s3://b/r")
+    job = a_job(steps=7200, checkpoint=plan, deadline_s=deadline_s)
+    run = a_run(job, store="s3://b/r")
     offers = [
-        replace(an_offer(price=3.2), region="us-east-1"),
-        replace(an_offer(price=3.0), provider="gcp", region="us-east1", instance_type="g"),
+        replace(
+            an_offer(price=price, spot=spot, rate_per_hour=0.05),
+            provider=provider,
+            region=region,
+            instance_type=provider,
+        )
+        for provider, region, extra in (("aws", "us-east-1", 0.2), ("gcp", "us-east1", 0.0))
+        for spot, price in ((False, 3.0 + extra), (True, 1.0 + extra))
     ]
     return plan_run(run, budget_usd=100.0, now_s=START_S, offers=offers)
 
@@ -96,9 +103,10 @@ def clouds(plan: PlanDocument) -> list[str]:
     return [segment.provider for job in plan.jobs for segment in job.segments]
 
 
-def test_large_checkpoints_keep_a_job_in_the_cloud_of_its_store():
-    assert clouds(two_clouds(size_gib=10.0, every_s=600.0)) == ["aws"]
-    assert clouds(two_clouds(size_gib=0.01, every_s=600.0)) == ["gcp"]
+@pytest.mark.parametrize("deadline_s", [None, 20_000.0])
+def test_large_checkpoints_keep_a_job_in_the_cloud_of_its_store(deadline_s):
+    assert set(clouds(two_clouds(deadline_s, size_gib=10.0, every_s=600.0))) == {"aws"}
+    assert set(clouds(two_clouds(deadline_s, size_gib=0.01, every_s=600.0))) == {"gcp"}
 
 
 def test_a_save_that_costs_money_is_made_less_often():

@@ -52,9 +52,14 @@ def test_stop_saves_and_the_next_attempt_goes_on_exactly(rig: Rig) -> None:
     rig.order(an_order(rig, run_to_step=123, verb=Verb.STOP))
     job = rig.wait_job(lambda job: job.state is ProcessState.STOPPED)
     assert (job.saved_step, job.exit_code, job.save_error) == (123, 75, None)
+    size = job.saved_bytes
+    assert size is not None and size > 0
+    assert job.uploaded_bytes % size == 0 < job.uploaded_bytes
+    assert job.downloaded_bytes == 0
     rig.order(an_order(rig, attempt=2, run_to_step=1000))
     job = rig.wait_job(lambda job: job.attempt == 2 and job.state is ProcessState.EXITED)
     assert (job.restored_step, job.step) == (123, 1000)
+    assert job.downloaded_bytes == size
     assert saved_sum(rig, 1000, attempt=2) == sum(range(1000))
 
 
