@@ -1,6 +1,6 @@
 """What the boot disk of a machine costs: an estimate, part of the price per hour, shown apart.
 
-List prices per GiB and month, read 2026-11: Amazon EBS gp3 (the first 3,000 IOPS and 125 MB/s are
+List prices per GiB and month as known in 2026-11: Amazon EBS gp3 (3,000 IOPS and 125 MB/s are
 free), Google Persistent Disk ``pd-balanced``. Both are billed by the second for what is
 provisioned, and go with the machine. A month is counted as 30 days, as in Amazon's own example.
 These rules stand on the clouds' price pages. Their tables of rates by region are filled in by
