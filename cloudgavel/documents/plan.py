@@ -70,6 +70,8 @@ class Segment:
     accelerator: str = ""
     gang: int = 1
     steps_per_s: float | None = None
+    steps_per_s_estimated: bool = False
+    """Neither given nor measured: no promise rests on it."""
     usd_per_hour: float | None = None
     """Price of the whole instance."""
 
@@ -86,6 +88,13 @@ class PlannedJob:
     segments: tuple[Segment, ...]
     deadline_probability: float | None = None
     """Share of the simulated markets in which the deadline was kept; ``None`` = not known."""
+    insured_from_s: float | None = None
+    """From then on the deadline is kept even if spot vanishes: on-demand money is put aside;
+    ``None`` = never, or no deadline."""
+    sent_on_demand_s: float | None = None
+    """When its deadline sends it on demand; ``None`` = never."""
+    insurance_usd: float = 0.0
+    """Rent of its on-demand machines from then on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,11 +152,15 @@ class PlanDocument:
     prices: tuple[PlanPrices, ...] = ()
     created_at: str
     feasible: bool
+    """In the expected market every deadline is kept, and the budget also pays for the on-demand
+    machines that insuring all of them rents there. If not, deadlines can still be met: by jobs
+    whose ``insured_from_s`` is null only if spot holds, or its estimated speed does."""
     budget_usd: float | None
     budget_covers_worst_case: bool | None
     worst_case_budget_usd: float | None = None
     """Budget with which every deadline is kept even if spot vanishes at the worst moment."""
     smallest_sufficient_budget_usd: float | None
+    """Smallest budget with which the plan is feasible; ``None`` = none is."""
     cost: PlanCost
     makespan_s: float | None
     rounds: int

@@ -80,7 +80,7 @@ def _go(draft: Draft, name: str, *, at_any_rate: bool = False) -> None:
         return
     if forced is not None:
         columns = [forced, *_on_demand_in_time(draft, job, forced)]
-        reason = "the deadline is kept on demand from now on"
+        reason = reasons.KEPT_ON_DEMAND
     elif name in draft.moves:
         columns = [draft.moves[name]]
         reason = "the move saves more than it costs, or keeps the deadline"

@@ -8,6 +8,7 @@ from cloudgavel.mechanism.state import ClusterState, JobView
 MAX_DURATION = "max_duration reached"
 """A job whose time is up: whoever carries the plan out marks it FAILED."""
 MAX_COST = "max_cost reached"
+KEPT_ON_DEMAND = "the deadline is kept on demand from now on"
 RENTED_FOR_IT = "it was rented for it"
 """The reason proper is that of the launch."""
 OUT_OF_MONEY = "the money left does not pay for a useful stay on any machine it may use"

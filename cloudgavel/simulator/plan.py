@@ -3,8 +3,10 @@
 The market is the expected one (catalogue prices, each spot machine lives its mean), so that the
 same file and prices always give the same plan.
 
-*Feasible* means: every deadline is kept and the budget suffices. The smallest sufficient budget is
-one percent above the most that the run without a limit has spent and committed at any moment
+*Feasible* means: in the expected market every deadline is kept, and the budget also pays for the
+on-demand machines that insuring all of them rents there. Less money may keep them all too, but
+uninsured: only if spot holds (``simulator.insurance``). The smallest sufficient budget is one
+percent above the most that the run without a limit has spent and committed at any moment
 (``mechanism.guards``), checked by running it again with just that budget; where that run fails it
 is raised by ``LADDER_SHARE`` steps. It does not depend on the budget that is asked about, so that a
 plan with the budget it names is feasible and one with less is not.
@@ -44,19 +46,22 @@ from cloudgavel.runtime.assemble import (
 from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.simulator.dry_run import DryRun
+from cloudgavel.simulator.insurance import insurance_of
 from cloudgavel.simulator.market_range import MarketRange, market_range
 from cloudgavel.simulator.traffic import known_traffic_usd
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.events import LaunchFailed
 from cloudgavel.store.ledger import disk_micro_usd
 from cloudgavel.store.records import JobRecord, RunState
-from cloudgavel.units import HOUR_S, usd
+from cloudgavel.units import HOUR_S, MINUTE_S, usd
 
 LADDER_SHARE = 0.015
 """Step by which a budget that did not suffice is raised."""
 LADDER_STEPS = 8
 FIRST_STEP_SHARE = 0.01
 """Above the peak of the unlimited run: exactly that much mostly fails by a cent and costs a run."""
+MARGIN_ROUNDING_S = 60.0
+"""Less margin than asked for by no more than this is not worth a note."""
 MOST_REFUSALS = 5
 """Refusals of mocked clouds that a plan tells."""
 COMPARISON_POLICY = "on_demand_only"
@@ -291,7 +296,7 @@ def _document(
     now_s: float,
 ) -> PlanDocument:
     state = shown.state
-    jobs = tuple(_planned_job(job, state) for job in state.jobs.values())
+    jobs = tuple(_planned_job(job, shown) for job in state.jobs.values())
     finishes = [job.finish_s for job in jobs]
     makespan = max((f for f in finishes if f is not None), default=None)
     document = PlanDocument(
@@ -331,7 +336,10 @@ def _document(
         lines=cost_lines(state),
         relaxed=_relaxed(state),
         shadow_prices=_shadow_prices(shown),
-        notes=tuple(dict.fromkeys(note for plan in shown.plans for note in plan.notes)),
+        notes=(
+            *_margin_notes(run, state),
+            *dict.fromkeys(note for plan in shown.plans for note in plan.notes),
+        ),
     )
     return replace(document, plan_id=_plan_id(document, run, offers))
 
@@ -342,13 +350,15 @@ def _plan_id(document: PlanDocument, run: RunSpec, offers: tuple[Offer, ...]) ->
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 
-def _planned_job(job: JobRecord, state: RunState) -> PlannedJob:
+def _planned_job(job: JobRecord, shown: VirtualRun) -> PlannedJob:
+    state = shown.state
     created_s = state.created_at_s
     deadline_s = deadline_at_s(job.spec, created_s)
     finished_s = job.finished_at_s if job.phase is JobPhase.FINISHED else None
     met = deadline_met(job, state)
     if deadline_s is not None and finished_s is None:
         met = False
+    insurance = insurance_of(job, shown)
     return PlannedJob(
         name=job.spec.name,
         finish_s=None if finished_s is None else finished_s - created_s,
@@ -356,6 +366,9 @@ def _planned_job(job: JobRecord, state: RunState) -> PlannedJob:
         deadline_met=met,
         cost_usd=usd(job.spent_micro_usd),
         segments=_segments(job, state),
+        insured_from_s=insurance.from_s,
+        sent_on_demand_s=insurance.sent_on_demand_s,
+        insurance_usd=insurance.on_demand_usd,
     )
 
 
@@ -377,10 +390,29 @@ def _segments(job: JobRecord, state: RunState) -> tuple[Segment, ...]:
                 accelerator=offer.accelerator,
                 gang=int(gang or 1),
                 steps_per_s=attempt.steps_per_s_expected,
+                steps_per_s_estimated=attempt.request_label not in job.spec.throughput_steps_per_s,
                 usd_per_hour=attempt.price_usd_per_hour,
             )
         )
     return tuple(segments)
+
+
+def _margin_notes(run: RunSpec, state: RunState) -> list[str]:
+    """Name the deadlines that are met, but not with ``deadline_margin`` to spare."""
+    notes = []
+    for name, job in state.jobs.items():
+        deadline_s = deadline_at_s(job.spec, state.created_at_s)
+        if deadline_s is None or job.finished_at_s is None or not deadline_met(job, state):
+            continue
+        release_s = state.created_at_s + job.spec.arrives_s
+        margin_s = run.deadline_margin_share * (deadline_s - release_s)
+        slack_s = deadline_s - job.finished_at_s
+        if slack_s < margin_s - MARGIN_ROUNDING_S:
+            notes.append(
+                f"{name} ends {slack_s / MINUTE_S:.0f} min before its deadline; deadline_margin "
+                f"({run.deadline_margin_share:.0%}) asks for {margin_s / MINUTE_S:.0f} min"
+            )
+    return notes
 
 
 def _fleet(state: RunState) -> FleetLine:

@@ -65,7 +65,7 @@ def _row(job: PlannedJob) -> tuple[str, ...]:
     else:
         on = f"{first.provider} {first.instance_type} {capacity(first.capacity_type)}"
         where = first.zone
-        speed = steps_rate(first.steps_per_s)
+        speed = ("~" if first.steps_per_s_estimated else "") + steps_rate(first.steps_per_s)
         per_1k = "-"
         if first.steps_per_s and first.usd_per_hour is not None:
             per_1k = money(first.usd_per_hour / 3.6 / first.steps_per_s)
@@ -125,7 +125,7 @@ def _facts(plan: PlanDocument) -> list[str]:
     promised = [job for job in plan.jobs if job.deadline_s is not None]
     if promised:
         met = [job for job in promised if job.deadline_met]
-        line = f"Deadlines      {len(met)} of {len(promised)} met"
+        line = f"Deadlines      {len(met)} of {len(promised)} met{_on_condition(met)}"
         known = [job.deadline_probability for job in promised]
         chances = [each for each in known if each is not None]
         if chances:
@@ -143,8 +143,59 @@ def _facts(plan: PlanDocument) -> list[str]:
             tightest_s, name = min(slacks)
             line += f"; tightest: {name}, {span(tightest_s)}"
         lines.append(line)
+    lines.extend(_insurance(plan))
     binding = [_binding(p) for p in plan.shadow_prices if (p.usd_per_unit_down or 0) > 0.005]
     lines.extend(f"What binds     {text}" for text in binding[:3])
+    return lines
+
+
+def _on_condition(met: list[PlannedJob]) -> str:
+    """``, 5 of them only if spot holds``: how many rest on what may fail."""
+    said = ""
+    for each, what in (
+        (sum(_on_spot(job) and job.insured_from_s != 0 for job in met), "spot holds"),
+        (sum(_on_estimate(job) for job in met), "the estimated speed holds"),
+    ):
+        if each:
+            said += f", {'all' if each == len(met) else f'{each} of them'} only if {what}"
+    return said
+
+
+def _on_spot(job: PlannedJob) -> bool:
+    return any(each.capacity_type == "spot" for each in job.segments)
+
+
+def _on_estimate(job: PlannedJob) -> bool:
+    return any(each.steps_per_s_estimated for each in job.segments)
+
+
+def _insurance(plan: PlanDocument) -> list[str]:
+    """Who pays how much for being kept even if spot vanishes, and who is not."""
+    lines = [
+        f"Insurance      {job.name} on demand from {span(job.sent_on_demand_s)} on, about "
+        f"{money(job.insurance_usd)} of its {money(job.cost_usd)}: its deadline would be lost if "
+        "spot vanished later"
+        for job in plan.jobs
+        if job.sent_on_demand_s is not None
+    ]
+    bare = [
+        job.name
+        + (f" (until {span(job.insured_from_s)})" if job.insured_from_s is not None else "")
+        for job in plan.jobs
+        if job.deadline_met and _on_spot(job) and job.insured_from_s != 0
+    ]
+    if bare:
+        line = f"Not insured    {', '.join(bare)}: kept only if spot holds"
+        enough = plan.worst_case_budget_usd
+        if enough is not None and plan.budget_covers_worst_case is False:
+            line += f"; {money(enough)} insures every deadline from the start"
+        lines.append(line)
+    guessed = [job.name for job in plan.jobs if job.deadline_s is not None and _on_estimate(job)]
+    if guessed:
+        lines.append(
+            f"Estimated      speed of {', '.join(guessed)} (~): no deadline rests on it until it "
+            "is measured or given"
+        )
     return lines
 
 
@@ -174,9 +225,8 @@ def _missed(plan: PlanDocument) -> list[str]:
         lines.append(f"Not kept       {relaxed.promise} of {relaxed.job}{size}{reason}")
     if not plan.feasible and plan.smallest_sufficient_budget_usd is not None:
         lines.append(
-            "Needed         the smallest budget that keeps every deadline is "
-            f"${plan.smallest_sufficient_budget_usd:,.2f}: the expected cost, and what live "
-            "machines may cost until their end is confirmed"
+            f"Needed         ${plan.smallest_sufficient_budget_usd:,.2f} keeps every deadline and "
+            "pays, in the expected market, for the on-demand machines that insure them"
         )
     return lines
 

@@ -45,6 +45,7 @@ def a_plan(*, feasible: bool) -> PlanDocument:
             deadline_met=True,
             cost_usd=2.57,
             segments=(segment,),
+            insured_from_s=0.0 if feasible else None,
         ),
         PlannedJob(
             name="unet3d",
@@ -53,6 +54,8 @@ def a_plan(*, feasible: bool) -> PlanDocument:
             deadline_met=feasible,
             cost_usd=1234.5,
             segments=(),
+            sent_on_demand_s=7200.0 if feasible else None,
+            insurance_usd=987.0 if feasible else 0.0,
         ),
         PlannedJob(
             name="a-very-long-name-of-a-job-in-a-sweep-lr-0.001",

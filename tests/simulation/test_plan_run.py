@@ -7,7 +7,7 @@ import pytest
 from cloudgavel.documents.encode import as_json
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.lifecycle import JobPhase
-from cloudgavel.jobs.spec import JobSpec, RunSpec
+from cloudgavel.jobs.spec import AcceleratorRequest, JobSpec, RunSpec
 from cloudgavel.policies.registry import policy_named
 from cloudgavel.pricing.market import ExpectedMarket, SeededMarket
 from cloudgavel.runtime.account import run_document
@@ -15,6 +15,7 @@ from cloudgavel.runtime.assemble import bind_policy
 from cloudgavel.simulator.plan import plan_run
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.ledger import imbalance_micro_usd
+from cloudgavel.views.plan import plan_text
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
 OFFERS = [
@@ -33,6 +34,10 @@ def some_jobs(**changes: object) -> RunSpec:
 
 def plan(run: RunSpec, budget_usd: float | None, **changes: object) -> PlanDocument:
     return plan_run(run, budget_usd=budget_usd, now_s=START_S, offers=OFFERS, **changes)  # type: ignore[arg-type]
+
+
+def text_of(answer: PlanDocument) -> str:
+    return plan_text(answer, width=160, next_steps=False, file="jobs.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,54 @@ def test_the_smallest_budget_it_names_suffices_and_two_percent_less_does_not(
     less = plan(some_jobs(), smallest * 0.98)
     assert not less.feasible
     assert less.smallest_sufficient_budget_usd == smallest
+
+
+def test_what_is_met_but_not_insured_is_named(ample: PlanDocument) -> None:
+    assert [job.insured_from_s for job in ample.jobs] == [0.0, 0.0]
+    assert "only if spot holds" not in text_of(ample)
+    tight = plan(some_jobs(), ample.smallest_sufficient_budget_usd)
+    assert tight.feasible and tight.budget_covers_worst_case is False
+    bare = [job.name for job in tight.jobs if job.deadline_met and job.insured_from_s != 0]
+    assert bare
+    assert "only if spot holds" in text_of(tight)
+    not_insured = next(x for x in text_of(tight).splitlines() if x.startswith("Not insured"))
+    assert all(name in not_insured for name in bare)
+
+
+def test_being_sent_on_demand_is_the_price_of_insurance() -> None:
+    run = a_run(a_job("a", steps=2 * 3600, deadline_s=2.2 * 3600))
+    answer = plan(run, None)
+    (job,) = answer.jobs
+    assert job.deadline_met and job.insured_from_s == 0
+    assert job.sent_on_demand_s is not None
+    on_demand = [each for each in job.segments if each.capacity_type == "on_demand"]
+    assert on_demand and on_demand[0].start_s >= job.sent_on_demand_s
+    assert 0 < job.insurance_usd <= job.cost_usd + 0.01
+    assert "Insurance      a on demand from " in text_of(answer)
+
+
+def test_a_margin_that_is_not_kept_is_a_note() -> None:
+    run = replace(some_jobs(), deadline_margin_share=0.7)
+    answer = plan(run, None)
+    assert any("deadline_margin (70%)" in note for note in answer.notes)
+    assert not any("deadline_margin" in note for note in plan(some_jobs(), None).notes)
+
+
+def test_a_deadline_on_an_estimated_speed_is_not_counted_as_kept_without_a_word() -> None:
+    job = a_job(
+        "a",
+        steps=3600,
+        deadline_s=9 * 3600,
+        accelerators=(AcceleratorRequest(accelerator="V100"), AcceleratorRequest(accelerator="T4")),
+        throughput_steps_per_s={"T4": 1.0},
+    )
+    answer = plan(a_run(job), None)
+    (planned,) = answer.jobs
+    assert planned.segments[0].steps_per_s_estimated and planned.insured_from_s is None
+    assert "1 of 1 met, all only if the estimated speed holds" in text_of(answer).replace(
+        "spot holds, all only if ", ""
+    )
+    assert "~" in text_of(answer)
 
 
 def test_too_little_money_says_what_it_would_take_and_what_is_missed() -> None:

@@ -49,8 +49,9 @@ def plan(
     Prices are the catalogue's, interruptions happen as often as expected. Nothing is rented. With
     `clouds:` in the file every launch and end passes through the code that a run uses, against
     mocked clouds: no credentials are needed, and nothing leaves this machine.
-    Exit code 5 when no plan keeps every deadline within the budget; the smallest budget that does
-    is named.
+    Exit code 5 when the budget does not keep every deadline, or keeps some only if spot holds and
+    cannot pay for the on-demand machines that insure them: they are named, and the smallest budget
+    that suffices.
     """
     import sys
 

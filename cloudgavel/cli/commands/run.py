@@ -214,7 +214,7 @@ def _checked_plan(
         if as_json:
             answer_json(document_json(plan))
         raise InfeasibleError(
-            f"${limit_usd:g} does not keep every deadline; nothing was rented",
+            f"${limit_usd:g} does not keep and insure every deadline; nothing was rented",
             facts=_shortfall(plan),
             hints=_ways_out(plan, file, limit_usd),
         )
@@ -245,6 +245,9 @@ def _shortfall(plan: "PlanDocument") -> list[tuple[str, str]]:
         facts.append(("needed", f"${plan.smallest_sufficient_budget_usd:,.2f}"))
     for relaxed in plan.relaxed:
         facts.append(("not kept", f"{relaxed.promise} of {relaxed.job}"))
+    bare = [job.name for job in plan.jobs if job.deadline_met and job.insured_from_s is None]
+    if bare:
+        facts.append(("not insured", f"deadlines of {', '.join(bare)}"))
     return facts
 
 
