@@ -46,8 +46,8 @@ bench: setup ## time and memory of the policies beside their goals, one table (m
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.table
 
 DATA ?= data
-reproduce: setup ## the published comparisons beside ours (DATA=folder with gavel/), as reproduction.md
-	$(BIN)/python -m benchmarks.reproduce --data $(DATA) --out reproduction.md
+reproduce: setup ## the published comparisons beside ours (DATA=folder with gavel/), as reproduction.md and .html
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce --data $(DATA) --out reproduction.md --results .reproduction
 
 clean: ## remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
