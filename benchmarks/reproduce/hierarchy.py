@@ -1,6 +1,7 @@
 """Entities with weights over time: who has how much as jobs come in (the paper's figure 11)."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,13 +57,13 @@ def _over_time(bench: Bench, title: str, policy: HierarchicalWaterFilling) -> li
     jobs = []
     for number in range(len(WEIGHTS) * JOBS_OF_EACH):
         kind = kinds[int(dice.integers(len(kinds)))]
-        rate = bench.table.alone["v100", False][kind]
+        rate = max(bench.table.rate(kind, name) or 0.0 for name in bench.table.accelerators)
         jobs.append(
             WorkloadJob(
                 name=str(number),
                 kind=kind[0],
                 gang_size=1,
-                total_steps=2.0 * end_s * rate,  # nobody ends before the last figure is taken
+                total_steps=1.01 * end_s * rate,  # nobody ends before the last figure is taken
                 arrives_s=number * ROUNDS_BETWEEN * round_s,
                 entity=sorted(WEIGHTS)[number % len(WEIGHTS)],
             )
@@ -86,7 +87,7 @@ def _over_time(bench: Bench, title: str, policy: HierarchicalWaterFilling) -> li
     entity = {job.name: job.entity or "" for job in jobs}
     rows = []
     marks = [each * 6 * ROUNDS_BETWEEN for each in (0, 1, 2)] + [last, last + ROUNDS_AFTER]
-    for begin, end in zip(marks, marks[1:], strict=False):
+    for begin, end in pairwise(marks):
         from_s, to_s = begin * round_s, end * round_s
         got = dict.fromkeys(WEIGHTS, 0.0)
         for lease in run.leases:

@@ -15,8 +15,15 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-Block = str | Table
-"""A paragraph, or a table."""
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, on the page only: Markdown has the table beside it."""
+
+    svg: str
+
+
+Block = str | Table | Figure
+"""A paragraph, a table, or a drawing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
         for block in section.blocks:
             if isinstance(block, str):
                 lines += [block, ""]
+            if not isinstance(block, Table):
                 continue
             lines.append("| " + " | ".join(block.head) + " |")
             lines.append("|" + "---|" * len(block.head))
@@ -60,9 +68,15 @@ def html(title: str, sections: Sequence[Section]) -> str:
             items = "".join(f"<li>{_inline(each)}</li>" for each in section.published)
             parts.append(f"<p>Published:</p><ul>{items}</ul>")
         for block in section.blocks:
-            parts.append(f"<p>{_inline(block)}</p>" if isinstance(block, str) else _table(block))
+            parts.append(_block(block))
     parts.append("</body></html>")
     return "\n".join(parts) + "\n"
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Figure):
+        return f"<figure>{block.svg}</figure>"
+    return f"<p>{_inline(block)}</p>" if isinstance(block, str) else _table(block)
 
 
 def _table(table: Table) -> str:

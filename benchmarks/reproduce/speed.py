@@ -1,8 +1,7 @@
 """How long policies take by the number of jobs, and where the time of a simulation goes."""
 
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +10,7 @@ import highspy
 from benchmarks.fixed.clusters import cluster_problem
 from benchmarks.measuring import Case, allocating, measured
 from benchmarks.reproduce.bench import SETTINGS, Bench
-from benchmarks.reproduce.report import Section, Table
+from benchmarks.reproduce.report import Figure, Section, Table
 from cloudgavel.policies.base import Policy
 from cloudgavel.policies.fixed.allox import AlloX
 from cloudgavel.policies.fixed.finish_time_fairness import FinishTimeFairness
@@ -20,6 +19,7 @@ from cloudgavel.policies.fixed.water_filling import HierarchicalWaterFilling
 from cloudgavel.policies.registry import policy_named
 from cloudgavel.simulator import cluster_run
 from cloudgavel.simulator.clusters import parse_cluster
+from cloudgavel.views.simulation_report import COLOURS
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
 ORIGINAL_S = {
@@ -79,9 +79,7 @@ def policy_time(bench: Bench) -> Section:
             "7.4, figure 12)",
         ),
         blocks=(
-            Table(
-                ("CPU s of a call, ours / the original", *(f"{n:,}" for n in sizes)), tuple(rows)
-            ),
+            Table(head, tuple(rows)),
             "Whole calls: build, solve, read back, on one thread. Jobs of one kind are "
             "interchangeable, so with space sharing the linear program is one over kinds; where "
             "all jobs differ, pairs are priced as they are needed. More in docs/concepts/speed.md.",
@@ -90,16 +88,13 @@ def policy_time(bench: Bench) -> Section:
 
 
 def where_time_goes(bench: Bench) -> Section:
+    found = {name: _median_time(bench, name) for name in ("A" if bench.quick else "AD")}
     rows = []
-    names = ("A",) if bench.quick else ("A", "D")
-    for name in names:
-        parts = [time_of(bench, name) for _ in range(1 if name == "D" else 3)]
-        whole = [sum(each.values()) for each in parts]
-        middle = parts[whole.index(statistics.median_low(whole))]
-        total = sum(middle.values())
+    for name, parts in found.items():
+        total = sum(parts.values())
         rows += [
             (name, what, f"{seconds:.2f}", f"{100 * seconds / total:.0f} %")
-            for what, seconds in middle.items()
+            for what, seconds in parts.items()
         ]
         rows.append((name, "**all**", f"**{total:.2f}**", ""))
     return Section(
@@ -109,12 +104,45 @@ def where_time_goes(bench: Bench) -> Section:
             "51.9",
         ),
         blocks=(
+            Figure(time_svg(found)),
             Table(("workload", "part", "CPU s", ""), tuple(rows)),
             "`max_min_fairness`, re-allocating at every arrival and end; imports and reading "
             "excluded, solves included. Every part is measured with the process's CPU clock "
-            "around its calls, without a profiler.",
+            "around its calls, without a profiler; the median of five runs of A and three of D.",
         ),
     )
+
+
+def _median_time(bench: Bench, name: str) -> dict[str, float]:
+    """The parts of the run whose whole time is the median."""
+    runs = [time_of(bench, name) for _ in range(1 if bench.quick else 3 if name == "D" else 5)]
+    return sorted(runs, key=lambda parts: sum(parts.values()))[len(runs) // 2]
+
+
+def time_svg(found: Mapping[str, Mapping[str, float]]) -> str:
+    """One bar for each workload, its parts side by side."""
+    height = 60 * len(found) + 30
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" '
+        'font-family="sans-serif" font-size="12">'
+        "<title>Where the CPU time of a simulation goes</title>"
+        f'<rect width="760" height="{height}" fill="white"/>'
+    ]
+    for row, (name, parts) in enumerate(found.items()):
+        total, x, y = sum(parts.values()), 40.0, 60 * row + 10
+        lines.append(f'<text x="8" y="{y + 19}">{name}</text>')
+        for colour, (what, seconds) in zip(COLOURS, parts.items(), strict=False):
+            width = 620 * seconds / total
+            lines.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="28" fill="{colour}">'
+                f"<title>{what}</title></rect>"
+                f'<text x="{x + 3:.1f}" y="{y + 42}">{what.split(",")[0].split(":")[0]}</text>'
+                f'<text x="{x + 3:.1f}" y="{y + 18}" fill="white">{100 * seconds / total:.0f} %'
+                "</text>"
+            )
+            x += width
+        lines.append(f'<text x="{x + 6:.1f}" y="{y + 19}">{total:.2f} CPU s</text>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def time_of(bench: Bench, name: str) -> dict[str, float]:
@@ -131,8 +159,8 @@ def time_of(bench: Bench, name: str) -> dict[str, float]:
         )
         whole = time.process_time() - begin
     return {
-        f"HiGHS, {run.solves:,} solves of two stages": solver.cpu_s,
-        "building programs, reading answers": policy.cpu_s - solver.cpu_s,
+        f"solver, {run.solves:,} solves of two stages": solver.cpu_s,
+        "programs: building, reading answers": policy.cpu_s - solver.cpu_s,
         f"turns and places, {run.decisions:,} decisions": decisions.cpu_s - policy.cpu_s,
         "accounts: events, progress, credits": whole - decisions.cpu_s,
     }

@@ -172,6 +172,7 @@ class _Run:
         self.cluster = fixed_cluster(types, workload.gang_sizes)
         self.kinds, self.kind_of_job, self.kind_rate, self.retained = self._tables(table)
         self.kind_mix = self._mix_rates()
+        self.kind_best = self._best_of_types()
         self.beliefs = Beliefs(
             table,
             self.kinds,
@@ -239,6 +240,18 @@ class _Run:
             own = self.cluster.type_of_pool == number
             mixed += kind.count / total * self.kind_rate[:, own].max(axis=1, initial=0.0)
         return mixed
+
+    def _best_of_types(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(K, types) each kind's best rate on each type, with that pool's accelerators and gang."""
+        shape = (len(self.kinds), len(self.cluster.types))
+        best, room, gang = np.zeros(shape), np.zeros(shape), np.ones(shape)
+        counts = np.array(self.cluster.counts, dtype=np.float64)
+        for number in range(shape[1]):
+            own = np.flatnonzero(self.cluster.type_of_pool == number)
+            at = own[self.kind_rate[:, own].argmax(axis=1)]
+            best[:, number] = self.kind_rate[np.arange(shape[0]), at]
+            room[:, number], gang[:, number] = counts[at], self.cluster.gang[at]
+        return best, room, gang
 
     # --- from event to event -------------------------------------------------------------------
 
@@ -454,14 +467,8 @@ class _Run:
         count = len(self.jobs)
         if not count:
             return np.zeros(0)
-        part = np.minimum(1.0, np.array(self.cluster.counts) / (count * self.cluster.gang))
-        best = np.zeros((len(self.kinds), len(self.cluster.types)))
-        shares = np.zeros_like(best)
-        for number in range(len(self.cluster.types)):
-            own = np.flatnonzero(self.cluster.type_of_pool == number)
-            at = own[self.kind_rate[:, own].argmax(axis=1)]
-            best[:, number] = self.kind_rate[np.arange(len(self.kinds)), at]
-            shares[:, number] = np.where(best[:, number] > 0, part[at], 0.0)
+        best, room, gang = self.kind_best
+        shares = np.where(best > 0, np.minimum(1.0, room / (count * gang)), 0.0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
         by_kind: FloatArray = (best * shares).sum(axis=1)
         return by_kind[self.kind_of_job[self.index]]

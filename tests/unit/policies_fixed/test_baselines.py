@@ -91,6 +91,24 @@ def test_random_packing_drops_bad_pairs_and_keeps_good_ones():
     assert best.objective_value >= packed.objective_value * (1 - 1e-9)
 
 
+def test_random_packing_leaves_the_slowest_accelerators_over():
+    # 6 jobs in 3 pairs on 2 + 3 accelerators: 3 are enough, the two fast ones and a slow one.
+    rates = [[2.0, 1.0]] * 6
+    problem = cluster_problem(rates, [2, 3], sharing=sharing_everywhere(6, 0.8))
+    rows = RandomPacking().allocate(problem).class_rows
+    assert (rows.second >= 0).all()
+    for at, used in ((0, 2.0), (1, 1.0)):
+        assert rows.amount[rows.pool == at].sum() == pytest.approx(used)
+
+
+def test_random_packing_splits_a_pair_that_cannot_share_everywhere():
+    kept = np.full((1, 1, 2), 0.9)
+    kept[0, 0, 0] = np.nan
+    sharing = PairSharing(kind_of_job=np.zeros(8, dtype=np.int64), retained_share=kept)
+    problem = cluster_problem([[2.0, 1.0]] * 8, [2, 2], sharing=sharing)
+    assert (RandomPacking().allocate(problem).class_rows.second < 0).all()
+
+
 def test_random_packing_is_repeatable_and_a_seed_changes_it():
     dice = np.random.default_rng(1)
     kept = dice.uniform(0.4, 0.9, (10, 10, 2))
