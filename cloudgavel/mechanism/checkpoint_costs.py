@@ -24,6 +24,8 @@ STOPPING_SAVES = 2
 """One under way and a last one."""
 GOING_SAVES = 4
 """Beside those that follow from the interval."""
+FIRST_SAVES = 3
+"""While no size is known: the first, one under way when it is known, and a last one."""
 KEPT_CHECKPOINTS = 2
 
 
@@ -139,6 +141,9 @@ def _worst(
         return NO_TRAFFIC
     gib = cautious_gib(job)
     per_hour = 0.0 if every_s is None else HOUR_S / max(every_s, 1.0)
+    if job.checkpoint_gib is None:
+        # The first save tells the size, and a decision follows at once.
+        saves, per_hour = min(saves, FIRST_SAVES), 0.0
     return WorstTraffic(
         usd_per_hour=paid.usd(gib * per_hour, 0.0),
         once_usd=paid.usd(gib * saves, gib * restores),

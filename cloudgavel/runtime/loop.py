@@ -15,6 +15,7 @@ from cloudgavel.mechanism.fleet import InstanceState
 from cloudgavel.mechanism.plan import RoundPlan
 from cloudgavel.mechanism.reasons import MAX_COST
 from cloudgavel.mechanism.state import ClusterState
+from cloudgavel.pricing.traffic import cloud_of_store, traffic_rates
 from cloudgavel.providers.base import AgentChannel, Provider
 from cloudgavel.providers.failures import CallFailed
 from cloudgavel.runtime.cluster_state import Supply, cluster_state, job_rates
@@ -67,6 +68,18 @@ class Surroundings:
     """Time is virtual: the world says what comes next; this machine's rates mean nothing."""
     rates_count: bool | None = None
     """Whether measured rates replace given ones; ``None`` = unless ``paced``."""
+
+
+def _tells_a_size(before: RunState, event: ev.Event) -> bool:
+    """Whether a save on its way to another cloud is the first whose size is known."""
+    if not isinstance(event, ev.CheckpointSaved) or event.size_bytes is None:
+        return False
+    job = before.jobs[event.job]
+    store = None if before.spec is None else cloud_of_store(before.spec.store)
+    if job.current is None or job.kept_bytes or job.spec.checkpoint.size_gib is not None:
+        return False
+    offer = before.instances[job.current.instance_ids[0]].offer
+    return not traffic_rates(offer.provider, offer.region, store).free
 
 
 def gang_of(launch: act.Launch, plan: RoundPlan) -> str | None:
@@ -166,6 +179,7 @@ class Loop:
         if found:
             self._journal.record(*found)
             self._turned(found)
+            self._dirty = self._dirty or any(_tells_a_size(state, each) for each in found)
         if self._held_back and world.heard_since_s < math.inf:
             self._held_back, self._dirty = False, True
         oldest_s = min((r.accrued_until_s for r in self.state.live_instances), default=now_s)

@@ -194,7 +194,9 @@ def assert_clean(world: World, directory: RunDirectory, state: RunState, tmp_pat
     assert _processes_under(tmp_path) == []
     assert imbalance_micro_usd(state) == 0
     document = run_document(state)
-    assert round(sum(each.cost_usd for each in document.instances), 6) == document.spent_usd
+    machines_usd = sum(each.cost_usd for each in document.instances)
+    lines_usd = sum(each.usd for each in document.lines)
+    assert round(machines_usd + lines_usd, 6) == document.spent_usd
     jobs_usd = sum(job.spent_usd for job in document.jobs)
     assert round(jobs_usd + document.unattributed_usd, 6) == document.spent_usd
     assert all(each.ended_at is not None for each in document.instances)

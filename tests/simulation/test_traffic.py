@@ -6,7 +6,7 @@ import pytest
 
 from cloudgavel.documents.plan import PlanDocument
 from cloudgavel.jobs.spec import CheckpointPlan, RunSpec
-from cloudgavel.mechanism.checkpoint_costs import interval_s
+from cloudgavel.mechanism.checkpoint_costs import interval_s, traffic_to_come
 from cloudgavel.mechanism.columns import build_columns
 from cloudgavel.pricing.traffic import cloud_of_store, traffic_rates
 from cloudgavel.simulator.plan import plan_run
@@ -139,3 +139,17 @@ def test_a_size_that_nobody_gave_is_told_and_the_budget_is_kept_all_the_same():
     plan = plan_run(a_run(job, store="s3://b/r"), budget_usd=60.0, now_s=START_S, offers=offers)
     assert any("no size is known for the checkpoints of a" in note for note in plan.notes)
     assert not planned("aws", "s3://b/r", size_gib=None).notes
+
+
+def test_while_no_size_is_known_three_saves_of_a_whole_memory_are_kept_ready():
+    job = built_job(spec={"checkpoint": CheckpointPlan(every_s=60.0)})
+    state = built_state(job, store_cloud="gcp")
+    column = build_columns(state, [job])[0]
+    unknown = traffic_to_come(state, job, column)
+    assert unknown.usd_per_hour == 0.0
+    assert unknown.once_usd == pytest.approx(3 * 16 * 0.09)
+    known = traffic_to_come(state, replace(job, checkpoint_gib=2.0), column)
+    assert known.usd_per_hour == pytest.approx(60 * 2 * 0.09)
+    assert known.once_usd == pytest.approx(4 * 2 * 0.09)
+    moved = replace(job, checkpoint_gib=2.0, saved_steps=5)
+    assert traffic_to_come(state, moved, column).once_usd == pytest.approx(8 * 0.09 + 2 * 0.12)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cloudgavel.jobs.spec import CheckpointPlan
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.runtime.account import run_document
+from cloudgavel.runtime.settings import LoopSettings
 from cloudgavel.store import events as ev
 from cloudgavel.store.fold import fold
 from cloudgavel.store.ledger import book_storage, imbalance_micro_usd
@@ -119,3 +120,29 @@ def test_storage_counts_the_two_checkpoints_that_are_kept_until_the_run_ends() -
         longest = 2 * 4 * 0.026 / 720 / 3600 * (state.at_s - START_S) * 1e6
         assert 0.3 * longest < job.storage_micro_usd <= longest
     assert book_storage(state, state.at_s) is None
+
+
+def test_the_first_save_whose_size_is_known_is_decided_on_at_once() -> None:
+    stage = Stage(
+        a_run(a_job("a", steps=1500), store="s3://bucket/run"),
+        [far_offer()],
+        settings=LoopSettings(poll_s=10.0, agent_silence_s=None),
+    )
+    reports = stage.world.channel.reports
+    stage.world.channel.reports = lambda: {
+        name: replace(
+            report,
+            jobs=tuple(
+                replace(job, saved_bytes=None if job.saved_step is None else 2**30)
+                for job in report.jobs
+            ),
+        )
+        for name, report in reports().items()
+    }
+    stage.run_to_end()
+    known = [state for state in stage.script.states if state.jobs[0].checkpoint_gib == 1.0]
+    saved = next(e for _, e in stage.log.read() if isinstance(e, ev.CheckpointSaved))
+    assert saved.size_bytes == 2**30
+    assert known[0].now_s == saved.at_s
+    later = [state.now_s for state in known[1:]]
+    assert later[0] == saved.at_s + 360.0
