@@ -35,7 +35,13 @@ class ExplainDocument:
     on: str | None
     """``aws p3.2xlarge spot``; ``None`` = nowhere."""
     reason: str | None
-    """Of its place, or why it waits."""
+    """Of its place, or why it waits; once it is over, how it ended."""
+    ended_s: float | None = None
+    """When it was finished, failed or cancelled; ``None`` = it is not over."""
+    last_on: str | None = None
+    """Where it was last, once it is over: as ``on``."""
+    last_reason: str | None = None
+    """Why it was there."""
     steps_done: int
     steps_total: int
     spent_usd: float

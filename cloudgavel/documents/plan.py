@@ -95,6 +95,8 @@ class PlannedJob:
     """When its deadline sends it on demand; ``None`` = never."""
     insurance_usd: float = 0.0
     """Rent of its on-demand machines from then on."""
+    save_every_s: float | None = None
+    """Seconds between its saves where it was last; ``None`` = it was nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

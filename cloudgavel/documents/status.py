@@ -25,6 +25,8 @@ class StatusJob:
     spent_usd: float
     reason: str | None
     """Why it waits, or why it is where it is."""
+    save_every_s: float | None = None
+    """Seconds between its saves where it is; ``None`` = it is nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -166,6 +166,7 @@ def jobs_yaml_schema() -> dict[str, Any]:
         "policy": _described(_TEXT, "A policy, or module:Class", "min_cost"),
         "round": _described(_TEXT, "Time between decisions", "6m"),
         "deadline_margin": _described(_NUMBER_OR_TEXT, "Share kept free", "10%"),
+        "max_spot_wait": _described(_NUMBER_OR_TEXT, "Longest wait for refused spot", "1h"),
         "clouds": _described(_clouds(), "Where to rent; left out, the run is a rehearsal"),
         "cluster": _described(cluster, "A fixed cluster", {"V100": 8}),
         "store": _described(_TEXT, "Where checkpoints live", "s3://my-bucket/runs"),

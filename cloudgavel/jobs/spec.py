@@ -120,6 +120,8 @@ class RunSpec:
     policy: str = "min_cost"
     round_s: float = 360.0
     deadline_margin_share: float = 0.10
+    max_spot_wait_s: float = 3600.0
+    """How long a job without a deadline waits for spot that is refused, before on-demand."""
     clouds: tuple[CloudSpec, ...] = ()
     """Empty = rehearsal on this machine: no money is spent."""
     cluster: Mapping[str, int] | None = None

@@ -11,6 +11,7 @@ policy: min_cost                  # see `cloudgavel policies`
 # max_usd_per_hour: 20            # highest spend rate, moves included
 # round: 6m                       # time between decisions
 # deadline_margin: 10%            # planned slack before every deadline
+# max_spot_wait: 1h               # without a deadline: wait so long for spot that is refused
 
 # Where to rent. Without `clouds` the run is a rehearsal on this machine and costs nothing.
 # clouds:

@@ -78,6 +78,7 @@ def cluster_state(
         store_cloud=cloud_of_store(spec.store),
         max_usd_per_hour=spec.max_usd_per_hour,
         deadline_margin_share=spec.deadline_margin_share,
+        max_spot_wait_s=spec.max_spot_wait_s,
         best_effort=state.best_effort,
         stopping=state.stopping is not None,
     )

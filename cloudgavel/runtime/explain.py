@@ -11,7 +11,7 @@ from cloudgavel.pricing.sightings import catalogue_rate_per_hour, learnt_rates_p
 from cloudgavel.runtime.account import deadline_met
 from cloudgavel.runtime.cluster_state import deadline_at_s, save_every_s, spot_seen
 from cloudgavel.runtime.now import offer_words
-from cloudgavel.store.records import JobRecord, RunState
+from cloudgavel.store.records import AttemptRecord, JobRecord, RunState
 from cloudgavel.units import usd
 
 
@@ -34,7 +34,8 @@ def explain_document(state: RunState, name: str, *, planned: bool = False) -> Ex
         None,
     )
     latest = None if forecast is None else forecast.latest_on_demand_at_s
-    attempt = job.current
+    last = job.attempts[-1] if job.attempts else None
+    attempt = job.current if job.active else last
     return ExplainDocument(
         run="" if spec is None else spec.name,
         job=name,
@@ -44,6 +45,9 @@ def explain_document(state: RunState, name: str, *, planned: bool = False) -> Ex
         state=job.phase.value,
         on=_on(job, state),
         reason=_reason(name, job, plan),
+        ended_s=None if job.finished_at_s is None else job.finished_at_s - created_s,
+        last_on=None if job.active or last is None else _place(last, state),
+        last_reason=None if job.active or last is None else last.reason,
         steps_done=job.steps_done,
         steps_total=job.spec.steps_total,
         spent_usd=usd(job.spent_micro_usd),
@@ -61,7 +65,7 @@ def explain_document(state: RunState, name: str, *, planned: bool = False) -> Ex
         save_every_s=attempt.save_every_s if attempt is not None else save_every_s(job.spec),
         save_every_given=job.spec.checkpoint.every_s is not None,
         save_s=job.spec.checkpoint.save_s,
-        loss_rate_per_hour=_loss_rate_per_hour(job, state),
+        loss_rate_per_hour=None if attempt is None else _loss_rate_per_hour(attempt, state),
     )
 
 
@@ -100,12 +104,19 @@ def _choices(verdict: SpotVerdict) -> Iterator[ExplainChoice]:
 
 def _on(job: JobRecord, state: RunState) -> str | None:
     if job.current is not None:
-        return offer_words(state.instances[job.current.instance_ids[0]].offer)
+        return _place(job.current, state)
     coming = [record for record in state.live_instances if job.spec.name in record.launched_for]
     return f"{offer_words(coming[0].offer)}, getting ready" if coming and job.active else None
 
 
+def _place(attempt: AttemptRecord, state: RunState) -> str:
+    return offer_words(state.instances[attempt.instance_ids[0]].offer)
+
+
 def _reason(name: str, job: JobRecord, plan: RoundPlan | None) -> str | None:
+    if job.phase is JobPhase.FINISHED:
+        # The last word about it is of its last place.
+        return None
     if not job.active or plan is None:
         return job.reason
     waits = [each.reason for each in plan.actions if isinstance(each, Wait) and each.job == name]
@@ -132,10 +143,8 @@ def _promise(job: JobRecord, state: RunState, told: str | None) -> str:
     return "none" if deadline_at_s(job.spec, state.created_at_s) is None else "expected"
 
 
-def _loss_rate_per_hour(job: JobRecord, state: RunState) -> float | None:
-    if job.current is None:
-        return None
-    records = [state.instances[each] for each in job.current.instance_ids]
+def _loss_rate_per_hour(attempt: AttemptRecord, state: RunState) -> float:
+    records = [state.instances[each] for each in attempt.instance_ids]
     offers = {record.offer.offer_id: record.offer for record in state.instances.values()}
     learnt = learnt_rates_per_hour(offers.values(), spot_seen(state, state.at_s))
     return sum(

@@ -86,6 +86,7 @@ def _job(name: str, job: JobRecord, state: RunState) -> StatusJob:
         promise=_promise(job, forecast, state, deadline_s),
         spent_usd=job.spent_micro_usd / 1e6,
         reason=_reason(name, job, state),
+        save_every_s=None if attempt is None else attempt.save_every_s,
     )
 
 

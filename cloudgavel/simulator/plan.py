@@ -369,6 +369,7 @@ def _planned_job(job: JobRecord, shown: VirtualRun) -> PlannedJob:
         insured_from_s=insurance.from_s,
         sent_on_demand_s=insurance.sent_on_demand_s,
         insurance_usd=insurance.on_demand_usd,
+        save_every_s=job.attempts[-1].save_every_s if job.attempts else None,
     )
 
 

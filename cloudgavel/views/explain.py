@@ -6,10 +6,9 @@ from cloudgavel.views.table import Column, table
 
 CHOICES = (
     Column(head="CHOICE"),
-    Column(head="WHERE", most=46),
+    Column(head="WHERE", most=40),
     Column(head="COST TO THE END", right=True),
     Column(head="LOST BY NEXT ROUND", right=True, drop=1),
-    Column(head="", drop=2),
 )
 _HOLDS = {"wait": "wait", "spot": "spot", "on_demand": "on demand"}
 
@@ -28,6 +27,8 @@ def explain_text(document: ExplainDocument, *, width: int) -> str:
 
 
 def _headline(document: ExplainDocument) -> str:
+    if document.ended_s is not None:
+        return f"{document.job}: {document.state.lower()} {span(document.ended_s)} after the start"
     where = f" on {document.on}" if document.on else ""
     when = f"in round {document.round}, {span(document.at_s)} after the start"
     kind = "planned " if document.planned else ""
@@ -37,6 +38,8 @@ def _headline(document: ExplainDocument) -> str:
 def _facts(document: ExplainDocument) -> list[str]:
     done = document.steps_done / max(1, document.steps_total)
     lines = [f"  progress     {share(done)} of {document.steps_total:,} steps"]
+    if document.last_on is not None:
+        lines.append(f"  last place   {document.last_on}: {document.last_reason}")
     if document.expected_finish_s is not None:
         words = f"  end          {span(document.expected_finish_s)} after the start"
         if document.deadline_s is not None:
@@ -49,9 +52,9 @@ def _facts(document: ExplainDocument) -> list[str]:
     if document.deadline_s is not None:
         words = f"  deadline     {span(document.deadline_s)} after the start: {document.promise}"
         if document.reserve_usd is not None:
-            words += f", {money(document.reserve_usd)} kept to finish it on demand"
+            words += f", {money(document.reserve_usd)} kept for on-demand"
         lines.append(words)
-    if document.save_every_s is not None:
+    if document.save_every_s is not None and (document.ended_s is None or document.last_on):
         lines.append(f"  saves        {_saves(document)}")
     return lines
 
@@ -71,7 +74,8 @@ def _row(choice: ExplainChoice) -> tuple[str, ...]:
     nothing = "goes on" if choice.chosen else "not now"
     cost = nothing if choice.expected_cost_usd is None else money(choice.expected_cost_usd)
     lost = "-" if choice.loss_chance is None else share(choice.loss_chance)
-    return (_HOLDS[choice.hold], where, cost, lost, "chosen" if choice.chosen else "")
+    hold = _HOLDS[choice.hold] + (" (chosen)" if choice.chosen else "")
+    return (hold, where, cost, lost)
 
 
 def _bounds(document: ExplainDocument) -> list[str]:

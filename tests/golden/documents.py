@@ -1,5 +1,8 @@
 """Documents with every kind of line in them, for what commands print."""
 
+from dataclasses import replace
+
+from cloudgavel.documents.explain import ExplainChoice, ExplainDocument
 from cloudgavel.documents.frontier import FrontierDocument, FrontierPoint
 from cloudgavel.documents.plan import (
     CostLine,
@@ -46,6 +49,7 @@ def a_plan(*, feasible: bool) -> PlanDocument:
             cost_usd=2.57,
             segments=(segment,),
             insured_from_s=0.0 if feasible else None,
+            save_every_s=1470.0,
         ),
         PlannedJob(
             name="unet3d",
@@ -177,7 +181,7 @@ def a_status() -> StatusDocument:
                 name="bert-large", state="RUNNING", on="aws p4d.24xlarge spot",
                 steps_per_s_measured=37.9, steps_per_s_expected=38.5, steps_done=610,
                 steps_total=1000, finish_s=20_000.0, deadline_s=21_140.0, promise="covered",
-                spent_usd=45.71, reason=None,
+                spent_usd=45.71, reason=None, save_every_s=1470.0,
             ),
             StatusJob(
                 name="unet3d", state="WAITING", on=None, steps_per_s_measured=None,
@@ -246,4 +250,73 @@ def a_frontier() -> FrontierDocument:
             )
         ),
         runs=8,
+    )
+
+
+def an_explanation() -> ExplainDocument:
+    choices = (
+        ("wait", None, None, 14.21, None, False),
+        ("spot", "aws/use1-az4/p3.2xlarge/spot", 1, 13.08, 0.012, True),
+        ("spot", "gcp/us-central1-a/a-machine-with-a-very-long-name/spot", 8, None, 0.24, False),
+        ("on_demand", "aws/use1-az4/p3.2xlarge/on_demand", 1, 36.72, None, False),
+    )
+    return ExplainDocument(
+        run="vision-sweep",
+        job="resnet50",
+        planned=False,
+        round=42,
+        at_s=7_600.0,
+        state="RUNNING",
+        on="aws p3.2xlarge spot",
+        reason="cheapest in time for its deadline",
+        steps_done=120_000,
+        steps_total=900_000,
+        spent_usd=1.75,
+        expected_finish_s=40_000.0,
+        expected_cost_left_usd=9.5,
+        deadline_s=44_860.0,
+        promise="covered",
+        choices=tuple(
+            ExplainChoice(
+                hold=hold,
+                offer_id=offer_id,
+                accelerators=gang,
+                expected_cost_usd=cost,
+                loss_chance=lost,
+                chosen=chosen,
+            )
+            for hold, offer_id, gang, cost, lost, chosen in choices
+        ),
+        latest_on_demand_s=16_300.0,
+        reserve_usd=27.9,
+        most_usd=48.2,
+        deadline_usd_per_hour_less=0.61,
+        deadline_usd_per_hour_more=0.0,
+        save_every_s=1470.0,
+        save_s=30.0,
+        loss_rate_per_hour=0.1,
+    )
+
+
+def an_explanation_of_the_past() -> ExplainDocument:
+    return replace(
+        an_explanation(),
+        state="FINISHED",
+        on=None,
+        reason=None,
+        ended_s=41_000.0,
+        last_on="aws p3.2xlarge on-demand",
+        last_reason="its deadline needs it",
+        steps_done=900_000,
+        spent_usd=13.6,
+        expected_finish_s=41_000.0,
+        expected_cost_left_usd=None,
+        promise="kept",
+        choices=(),
+        latest_on_demand_s=None,
+        reserve_usd=None,
+        most_usd=None,
+        deadline_usd_per_hour_less=None,
+        deadline_usd_per_hour_more=None,
+        loss_rate_per_hour=0.0,
     )

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from cloudgavel.documents.encode import as_json
+from cloudgavel.views.explain import explain_text
 from cloudgavel.views.frontier import frontier_text
 from cloudgavel.views.plan import plan_text
 from cloudgavel.views.run import run_text
 from cloudgavel.views.status import status_text
-from tests.golden.documents import a_frontier, a_plan, a_run, a_status
+from tests.golden.documents import (
+    a_frontier,
+    a_plan,
+    a_run,
+    a_status,
+    an_explanation,
+    an_explanation_of_the_past,
+)
 
 HERE = Path(__file__).parent
 
@@ -30,6 +38,8 @@ TEXTS = {
     ),
     "run": lambda width: run_text(a_run(), width=width),
     "status": lambda width: status_text(a_status(), width=width),
+    "explain": lambda width: explain_text(an_explanation(), width=width),
+    "explain-finished": lambda width: explain_text(an_explanation_of_the_past(), width=width),
 }
 
 
@@ -61,6 +71,7 @@ def test_tables_stay_within_the_width(view, width):
         ("frontier", a_frontier()),
         ("run", a_run()),
         ("status", a_status()),
+        ("explain", an_explanation()),
     ],
 )
 def test_json(name, document):

@@ -65,6 +65,9 @@ def test_segments_lie_within_the_plan_one_after_another(ample: PlanDocument) -> 
     for job in ample.jobs:
         assert job.segments
         assert job.segments[-1].end_s == job.finish_s
+        on_spot = job.segments[-1].capacity_type == "spot"
+        # `every: auto` saves more often where a loss is likelier.
+        assert job.save_every_s is not None and (job.save_every_s < 1800) == on_spot
         for before, after in zip(job.segments, job.segments[1:], strict=False):
             assert before.end_s <= after.start_s
 

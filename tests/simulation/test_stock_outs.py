@@ -52,12 +52,13 @@ def ran(
     offers: Sequence[Offer] = (*SPOT, ON_DEMAND),
     kind: FailureKind = FailureKind.CAPACITY,
     quotas: Sequence[Quota] = (),
+    max_spot_wait_s: float = HOUR_S,
 ) -> VirtualRun:
     def provider_of(cloud: SimulatedCloud) -> Provider:
         return Refusing(cloud, refuses, kind)
 
     done = virtual_run(
-        a_run(a_job("a", steps=3600, deadline_s=deadline_s)),
+        a_run(a_job("a", steps=3600, deadline_s=deadline_s), max_spot_wait_s=max_spot_wait_s),
         offers=offers,
         market=ExpectedMarket(),
         decide=bind_policy(policy_named("min_cost")),
@@ -108,6 +109,15 @@ def test_without_a_deadline_it_is_patient_and_asks_less_and_less_often():
     pauses = [after - before for before, after in pairwise(asked)]
     assert pauses == sorted(pauses)
     assert len(asked) <= 12
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.5 * HOUR_S, 2 * HOUR_S])
+def test_without_a_deadline_it_waits_for_spot_as_long_as_it_was_told(wait_s):
+    done = ran(lambda offer, at_s: is_spot(offer), deadline_s=None, max_spot_wait_s=wait_s)
+    assert launched(done) == [ON_DEMAND]
+    (machine,) = done.state.instances.values()
+    # A decision comes at least once a round.
+    assert wait_s <= machine.launched_at_s - START_S <= wait_s + done.state.spec.round_s
 
 
 def test_on_demand_out_too_is_told_and_the_job_runs_when_there_is_stock_again():

@@ -276,6 +276,7 @@ HEAD = """
     policy: my_module.sub:MyPolicy
     round: 6m
     deadline_margin: 15%
+    max_spot_wait: 20m
     clouds:
       aws:
         regions: [us-east-1, us-west-2, us-east-1]
@@ -298,6 +299,7 @@ def test_the_head_of_the_file() -> None:
         360,
         0.15,
     )
+    assert run.max_spot_wait_s == 1200
     assert run.clouds == (
         CloudSpec(
             provider="aws",
@@ -323,6 +325,7 @@ def test_the_head_of_the_file() -> None:
         ("version: 2", "reads version 1, got 2"),
         ("round: 6", "the unit is missing"),
         ("deadline_margin: 10", "write 10%"),
+        ("max_spot_wait: 20", "the unit is missing"),
         ("polcy: x", "unknown key `polcy`; did you mean `policy`?"),
         ("steps: 3", "unknown key `steps`; it belongs under each job"),
         ("policy: 'a b'", "expected a policy"),

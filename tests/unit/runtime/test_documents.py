@@ -81,6 +81,7 @@ def test_the_status_tells_where_everything_is() -> None:
     events = [event for _, event in stage.log.read()]
     status = status_document(stage.loop.state, now_s=stage.now_s, events=events)
     a, b = status.jobs
+    assert a.save_every_s == stage.script.save_every_s
     assert (a.on, a.steps_per_s_expected, a.promise) == (
         "aws p3.2xlarge on-demand",
         1.0,

@@ -3,9 +3,12 @@
 import pytest
 
 from cloudgavel.documents.explain import ExplainDocument
+from cloudgavel.runtime.explain import explain_document
 from cloudgavel.simulator.explain import explain_plan
+from cloudgavel.store.events import JobCancelled
+from cloudgavel.store.fold import apply
 from cloudgavel.views.explain import explain_text
-from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
+from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
 
 OFFERS = (an_offer(price=3.0), an_offer(spot=True, price=1.0, rate_per_hour=0.1))
 
@@ -33,9 +36,33 @@ def test_a_job_without_a_deadline_is_not() -> None:
     assert found.on == "aws p3.2xlarge spot"
 
 
+def test_a_job_that_is_over_says_how_it_ended_and_where_it_was_last() -> None:
+    stage = Stage(a_run(a_job("a", deadline_s=4 * 3600.0)), OFFERS[:1])
+    stage.run_to_end()
+    found = explain_document(stage.loop.state, "a")
+    assert (found.state, found.promise, found.on, found.reason) == ("FINISHED", "kept", None, None)
+    assert (found.last_on, found.last_reason) == ("aws p3.2xlarge on-demand", "script")
+    assert found.ended_s is not None and found.ended_s == found.expected_finish_s
+    assert (found.save_every_s, found.choices) == (100.0, ())
+    text = explain_text(found, width=80)
+    assert text.startswith("a: finished ") and "until a place is chosen" not in text
+
+
+def test_a_job_that_never_ran_is_explained_when_it_is_over() -> None:
+    state = apply(
+        Stage(a_run(), OFFERS[:1]).loop.state,
+        JobCancelled(at_s=START_S + 60.0, job="a", reason="told to"),
+    )
+    found = explain_document(state, "a")
+    assert (found.state, found.reason, found.last_on) == ("CANCELLED", "told to", None)
+    text = explain_text(found, width=80)
+    assert text.splitlines()[0] == "a: cancelled 1m after the start"
+    assert "told to" in text and "saves" not in text
+
+
 @pytest.mark.parametrize("width", [100, 80])
 def test_the_text_says_what_matters_within_the_width(width: int) -> None:
     text = explain_text(explained(deadline_s=4 * 3600.0), width=width)
-    for words in ("planned", "COST TO THE END", "safety net", "cap on risk", "kept to finish it"):
+    for words in ("planned", "COST TO THE END", "safety net", "cap on risk", "kept for on-demand"):
         assert words in text
     assert max(map(len, text.splitlines())) <= width
