@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 
 from cloudgavel.mechanism.change_over import restore_s, stop_s
-from cloudgavel.mechanism.guards.promises import Promises, cost_to_end_usd
+from cloudgavel.mechanism.guards.promises import (
+    Promises,
+    cost_to_end_usd,
+    least_cost_to_end_usd,
+)
 from cloudgavel.mechanism.guards.safety_net import latest_on_demand_start_at_s, stepping_s
 from cloudgavel.mechanism.packing import Kind, Machine, Room, kind_of, machines_of
 from cloudgavel.mechanism.placement import Assignment, Placement
@@ -88,7 +92,7 @@ class Draft:
             limit_usd = None
             if self.wants[name].due_at_s is not None and name not in self.on_demand_now:
                 total_usd = max(0.0, self._beyond_expected_usd(name, column))
-                if total_usd > self._spare_usd(name):
+                if 0 < total_usd > self._spare_usd(name):
                     return False
         elif name in self.promises.funded:
             limit_usd = self.purse.free_usd
@@ -112,8 +116,13 @@ class Draft:
         return True
 
     def _beyond_expected_usd(self, name: str, column: int) -> float:
+        """Cost to the end over the expected cost; 0 or less on the cheapest way there is.
+
+        The cheapest way too has a machine to end and may boot slowly: that is no luxury.
+        """
         own_usd = cost_to_end_usd(self.situation, name, column)
-        return own_usd - self.promises.expected_usd.get(name, 0.0)
+        least_usd = least_cost_to_end_usd(self.situation, name)
+        return own_usd - max(self.promises.expected_usd.get(name, 0.0), least_usd)
 
     def _spare_usd(self, name: str) -> float:
         """Free money that no other job needs where it is or goes, or on its cheapest way."""

@@ -11,6 +11,7 @@ from cloudgavel.mechanism.placement import Assignment
 from cloudgavel.mechanism.plan import Forecast
 from cloudgavel.mechanism.situation import Situation
 from cloudgavel.policies.allocation import Allocation
+from cloudgavel.units import HOUR_S
 
 
 def forecasts(
@@ -24,8 +25,8 @@ def forecasts(
 ) -> tuple[Forecast, ...]:
     """Expected finish and cost of every active job, and where its promise stands.
 
-    A job with a place: the way it is on. One without: the end of its last planned interval, or
-    unknown. Costs of what nothing can run now are unknown.
+    A job with a place: the way it is on. One without: the end of its planned hours, or unknown.
+    Costs of what nothing can run now are unknown.
     """
     answer = []
     for job in situation.active:
@@ -101,7 +102,11 @@ def _planned_finish_at_s(situation: Situation, row: int, allocation: Allocation)
     busy = np.flatnonzero(allocation.hours[row].sum(axis=0) > 1e-6)
     if not len(busy):
         return None
-    return situation.state.now_s + float(allocation.interval_bounds_s[int(busy[-1]) + 1])
+    # Intervals are long: in the last one only the hours that are left in it are worked.
+    last = int(busy[-1])
+    begin_s, end_s = (float(each) for each in allocation.interval_bounds_s[last : last + 2])
+    worked_s = float(allocation.hours[row, :, last].sum()) * HOUR_S
+    return situation.state.now_s + min(end_s, begin_s + worked_s)
 
 
 def expected_cost_left_usd(forecast: Collection[Forecast]) -> float | None:

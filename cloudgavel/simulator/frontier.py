@@ -25,6 +25,7 @@ from cloudgavel.runtime.loop import Decide
 from cloudgavel.simulator.dry_run import DryRun
 from cloudgavel.simulator.plan import (
     FIRST_STEP_SHARE,
+    FRUGAL_POLICY,
     bundled_offers,
     keeps_every_promise,
     remembering,
@@ -58,8 +59,8 @@ def cost_makespan_frontier(
     clouds whose stock and limits are kept. If the deadlines cannot all be kept, points keep what
     they can (``feasible`` is false); below the smallest sufficient budget there are none.
     """
-    from cloudgavel.policies.min_cost import MinCost
     from cloudgavel.policies.min_makespan import MinMakespan, makespan_lower_bound_s
+    from cloudgavel.policies.registry import policy_named
 
     rentable = tuple(offers) if offers is not None else bundled_offers(run)
     quotas: tuple[Quota, ...] = ()
@@ -67,7 +68,8 @@ def cost_makespan_frontier(
         rentable, quotas = dry.sold(rentable), dry.quotas()
     first = _FirstProblem(MinMakespan(explained_count=0))
     early = remembering(decide_of(first))
-    frugal = remembering(decide_of(MinCost(explained_count=0)))
+    # As ``plan`` has it, prices and all: the same bound and the same smallest budget.
+    frugal = remembering(decide_of(policy_named(FRUGAL_POLICY)))
     count = 0
 
     def simulate(decide: Decide, limit_usd: float | None, best_effort: bool) -> VirtualRun:

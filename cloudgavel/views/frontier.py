@@ -35,8 +35,13 @@ def frontier_text(found: FrontierDocument, *, width: int, next_steps: bool, file
         lines.append("Not kept       no budget keeps every deadline; the points keep what they can")
     elif not found.points:
         lines.append(
-            "Needed         the smallest budget that keeps every deadline is "
-            f"${found.smallest_sufficient_budget_usd:,.2f}"
+            f"Needed         ${found.smallest_sufficient_budget_usd:,.2f} keeps every deadline and "
+            "pays, in the expected market, for the on-demand machines that insure them"
+        )
+    if found.points:
+        lines.append(
+            f"Budgets        are those of policy {found.policy}: cloudgavel plan {file} "
+            f"--policy {found.policy} --budget {found.points[-1].budget_usd:.2f}"
         )
     lines.append(f"{found.runs} runs in virtual time. Nothing has been rented.")
     if next_steps and found.points:

@@ -68,6 +68,7 @@ def plan(
     for sentence in notes_of(run):
         note(f"note: {sentence}")
     in_json = chosen_output(output, as_json) == "json"
+    note("planning the whole run in virtual time ...")
     if frontier:
         return _frontier(run, file, budget, policy, as_json=in_json)
     if markets is None:
