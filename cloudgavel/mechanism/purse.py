@@ -54,7 +54,7 @@ class Purse:
             ]
             traffic = [
                 traffic_there(situation.state, job, machine, goes_on=not job.stopping)
-                for job in situation.state.jobs
+                for job in (situation.state.jobs if situation.state.store_cloud else ())
                 if machine.instance_id in job.instance_ids and job.active
             ]
             plain = liability_of(

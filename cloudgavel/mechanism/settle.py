@@ -401,7 +401,7 @@ def _machine_liabilities(
             terminate_now=ends,
         )
         traffic = _arriving(situation, assignment, machine.instance_id)
-        for job in situation.active:
+        for job in situation.active if state.store_cloud is not None else ():
             if machine.instance_id in job.instance_ids:
                 stops_here = ends or job.stopping or job.spec.name in assignment.stops
                 traffic += traffic_there(state, job, machine, goes_on=not stops_here)
@@ -422,6 +422,8 @@ def _machine_liabilities(
 def _arriving(situation: Situation, assignment: Assignment, machine_id: str) -> WorstTraffic:
     """Checkpoints of the jobs that are to come to a machine."""
     found = NO_TRAFFIC
+    if situation.state.store_cloud is None:
+        return found
     for name, placement in assignment.placements.items():
         if not placement.stays and machine_id in placement.machine_ids:
             column = situation.columns[placement.column]
