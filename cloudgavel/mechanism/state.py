@@ -1,5 +1,6 @@
 """Everything one decision may look at."""
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -200,23 +201,30 @@ def _offer_text(offer: Offer) -> str:
 
 def canonical_text(value: object) -> str:
     """Text of a value that is the same in every process: sets and mappings are sorted."""
-    if isinstance(value, (str, int, float, bool)) or value is None:
+    # Plain values first, by their very type: a decision writes out thousands of them.
+    if value is None or type(value) in _PLAIN:
         return repr(value)
-    if isinstance(value, Mapping):
-        pairs = sorted((canonical_text(key), canonical_text(each)) for key, each in value.items())
-        return "{" + ",".join(f"{key}:{each}" for key, each in pairs) + "}"
-    if isinstance(value, (frozenset, set)):
-        return "<" + ",".join(sorted(canonical_text(each) for each in value)) + ">"
     if isinstance(value, (tuple, list)):
-        return "(" + ",".join(canonical_text(each) for each in value) + ")"
+        return "(" + ",".join([canonical_text(each) for each in value]) + ")"
     if isinstance(value, JobSpec):
         # Its mappings keep the order of the file: the same file, the same text.
         return repr(value)
     if isinstance(value, Offer):
         return _offer_text(value)
     if is_dataclass(value) and not isinstance(value, type):
-        named = (
-            f"{each.name}={canonical_text(getattr(value, each.name))}" for each in fields(value)
-        )
+        named = [f"{name}={canonical_text(getattr(value, name))}" for name in _names(type(value))]
         return f"{type(value).__name__}({','.join(named)})"
+    if isinstance(value, (frozenset, set)):
+        return "<" + ",".join(sorted([canonical_text(each) for each in value])) + ">"
+    if isinstance(value, Mapping):
+        pairs = sorted([(canonical_text(key), canonical_text(each)) for key, each in value.items()])
+        return "{" + ",".join([f"{key}:{each}" for key, each in pairs]) + "}"
     return repr(value)
+
+
+_PLAIN = frozenset({str, int, float, bool})
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))

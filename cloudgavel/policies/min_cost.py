@@ -11,10 +11,12 @@ from cloudgavel.policies.rented_plan import EXPLAINED_COUNT, cheapest_plan
 class MinCost:
     """The planning LP of ``planning_lp`` with its second stage.
 
-    ``explained_count`` binding limits get shadow prices; 0 saves their time.
+    ``explained_count`` binding limits get shadow prices; 0 saves their time. ``with_bound``: work
+    out the lower bound, which changes no decision.
     """
 
     explained_count: int = EXPLAINED_COUNT
+    with_bound: bool = True
     name = "min_cost"
     summary = "least cost that keeps every deadline, budget and quota"
     source = (
@@ -23,4 +25,6 @@ class MinCost:
 
     def allocate(self, problem: AllocationProblem) -> Allocation:
         """Plan at least cost (see ``cheapest_plan`` for the statuses)."""
-        return cheapest_plan(problem, explained_count=self.explained_count)
+        return cheapest_plan(
+            problem, explained_count=self.explained_count, with_bound=self.with_bound
+        )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cloudgavel.mechanism.change_over import change_over_s, restore_s, stop_s
+from cloudgavel.mechanism.change_over import boot_s, restore_s, stop_s
 from cloudgavel.mechanism.checkpoint_costs import (
     expected_usd_per_hour,
     interval_s,
@@ -177,10 +177,21 @@ def _at_stake_usd(situation: Situation, row: int) -> float:
     return usd(rent * (1 + rules.price_rise_share), lost_s)
 
 
-def hopeless_by_s(situation: Situation, row: int) -> float:
+def least_boots_s(state: ClusterState) -> dict[str, float]:
+    """By accelerator: the shortest expected boot of an offer with a price, blocked ones too."""
+    least: dict[str, float] = {}
+    for offer in state.offers:
+        if offer.price_usd_per_hour is not None:
+            span_s = boot_s(state, offer)
+            least[offer.accelerator] = min(span_s, least.get(offer.accelerator, math.inf))
+    return least
+
+
+def hopeless_by_s(situation: Situation, row: int, boots_s: Mapping[str, float]) -> float:
     """How late the job is at least, on whatever machine; 0 or less = it can still be in time.
 
     Expected change-overs, no interruption, quotas ignored, offers that are blocked now included.
+    ``boots_s``: ``least_boots_s`` of the state.
     """
     job = situation.jobs[row]
     deadline_at_s = situation.deadlines[job.spec.name]
@@ -189,26 +200,16 @@ def hopeless_by_s(situation: Situation, row: int) -> float:
     begin_at_s = max(situation.state.now_s, job.release_at_s)
     held = situation.held.get(job.spec.name)
     finishes = []
-    labels = {
-        each.accelerator: [
-            other
-            for other in job.spec.accelerators
-            if other.accelerator == each.accelerator
-            and other.label in job.throughput_steps_per_s
-            and other.accelerator not in job.excluded
-        ]
-        for each in job.spec.accelerators
-    }
     if held is not None:
         rate = job.throughput_steps_per_s[situation.columns[held].request.label]
         finishes.append(situation.state.now_s + job.steps_left / rate)
-    for offer in situation.state.offers:
-        for request in labels.get(offer.accelerator, ()):
-            if offer.price_usd_per_hour is None:
-                continue
-            rate_known = job.throughput_steps_per_s[request.label]
-            start_s = change_over_s(situation.state, offer, job)
-            finishes.append(begin_at_s + start_s + job.steps_left_if_moved / rate_known)
+    for request in job.spec.accelerators:
+        rate_known = job.throughput_steps_per_s.get(request.label)
+        boot = boots_s.get(request.accelerator)
+        if rate_known is None or boot is None or request.accelerator in job.excluded:
+            continue
+        start_s = boot + restore_s(job)
+        finishes.append(begin_at_s + start_s + job.steps_left_if_moved / rate_known)
     return min(finishes, default=math.inf) - deadline_at_s
 
 
@@ -222,10 +223,11 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
     released: dict[str, RelaxedPromise] = {}
     held: list[str] = []
     asked = [job for job in situation.jobs if job.deadline_at_s is not None]
+    boots_s = least_boots_s(situation.state)
     for job in asked:
         if job.promise_released:
             continue
-        late_s = hopeless_by_s(situation, situation.row(job.spec.name))
+        late_s = hopeless_by_s(situation, situation.row(job.spec.name), boots_s)
         if late_s > NEAR_S:
             released[job.spec.name] = RelaxedPromise(
                 job=job.spec.name,
