@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+NINETY_PERCENT_FROM_MARKETS = 19
+"""Simulated markets from which on the cost range is that of nine in ten; of fewer, of all."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relaxed:
@@ -46,7 +49,8 @@ class PlanCost:
     lower_bound_usd: float | None
     on_demand_only_usd: float | None
     p05_usd: float | None = None
-    """Cost that five in a hundred simulated markets stay below; ``None`` = none was simulated."""
+    """Cost that five in a hundred simulated markets stay below, the least one seen with fewer than
+    ``NINETY_PERCENT_FROM_MARKETS``; ``None`` = none was simulated."""
     p95_usd: float | None = None
     disk_usd: float = 0.0
     """Of the expected cost: boot disks, estimated; 0 = not counted in."""

@@ -2,13 +2,13 @@
 
 Each market is drawn by its own seed: spot capacity runs out in zones, prices wander, machines live
 exponential lifetimes (``runtime.assemble.rehearsal_market``). The loop and the policy are those of
-the plan; to be quick, each kind of machine is offered in its cheapest places only and no limit's
-price is worked out.
+the plan; to be quick, each kind of machine is offered in its cheapest places only, and neither
+bounds nor the prices of limits are worked out.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgavel.jobs.spec import RunSpec
@@ -23,6 +23,8 @@ from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 
 CHEAPEST_PLACES = 4
 """Offers of one kind of machine in a simulated market: enough to go elsewhere in an outage."""
+WORK_OF_USUAL_MARKETS = 60
+LEAST_USUAL_MARKETS, MOST_USUAL_MARKETS = 4, 10
 FIRST_SEED = 1_000_003
 """Away from the seeds that people give to rehearsals: a range is not of the story to come."""
 
@@ -44,6 +46,19 @@ class _Outcome:
     met: Mapping[str, bool]
 
 
+class ComingRange:
+    """Outcomes that other processes may be working on."""
+
+    def __init__(self, coming: Generator[_Outcome, None, None]) -> None:
+        """``coming``: outcomes in the order of the markets."""
+        self._coming = coming
+
+    def wait(self) -> MarketRange | None:
+        """Return the range over all markets; ``None`` without any."""
+        outcomes = list(self._coming)
+        return _range_of(outcomes) if outcomes else None
+
+
 def market_range(
     run: RunSpec,
     *,
@@ -56,16 +71,15 @@ def market_range(
     quotas: Sequence[Quota] = (),
     decide_of: Callable[[Policy], Decide] = bind_policy,
     workers: int = 1,
-) -> MarketRange | None:
-    """Run ``run`` in so many markets; the same arguments give the same range.
+) -> ComingRange:
+    """Begin to run ``run`` in so many markets; the same arguments give the same range.
 
-    A market in which jobs are left unfinished counts with what was spent, and as missed. ``None``
-    without markets. ``workers`` > 1 spreads them over processes.
+    A market in which jobs are left unfinished counts with what was spent, and as missed.
+    ``workers`` > 1 spreads them over processes, which work while the caller does something else;
+    with one worker nothing is done before the range is asked for.
     """
-    if markets < 1:
-        return None
     places = cheapest_places(offers)
-    quick = without_prices(policy)
+    quick = without_explanations(policy)
 
     def outcome(number: int) -> _Outcome:
         market = dataclasses.replace(rehearsal_market(run, now_s), seed=FIRST_SEED + number)
@@ -82,14 +96,23 @@ def market_range(
             )
         )
 
-    outcomes = _all(outcome, markets, workers)
+    return ComingRange(_begun(outcome, markets, workers))
+
+
+def usual_markets(jobs: int) -> int:
+    """How many markets a plan of so many jobs draws when nobody says: the more work, the fewer."""
+    return min(MOST_USUAL_MARKETS, max(LEAST_USUAL_MARKETS, WORK_OF_USUAL_MARKETS // max(1, jobs)))
+
+
+def _range_of(outcomes: Sequence[_Outcome]) -> MarketRange:
     costs = sorted(each.spent_usd for each in outcomes)
     return MarketRange(
-        markets=markets,
-        p05_usd=percentile(costs, 0.05),
-        p95_usd=percentile(costs, 0.95),
+        markets=len(outcomes),
+        p05_usd=quantile(costs, 0.05),
+        p95_usd=quantile(costs, 0.95),
         deadline_share={
-            name: sum(each.met[name] for each in outcomes) / markets for name in outcomes[0].met
+            name: sum(each.met[name] for each in outcomes) / len(outcomes)
+            for name in outcomes[0].met
         },
     )
 
@@ -108,12 +131,20 @@ def cheapest_places(offers: Sequence[Offer]) -> tuple[Offer, ...]:
     return tuple(sorted(kept, key=lambda offer: offer.offer_id))
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics; ``ordered`` ascends and is not empty."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Estimate a quantile from a sample; ``ordered`` ascends and is not empty.
+
+    Of ``n`` values the ``i``-th lies, on average over samples, above ``i / (n + 1)`` of what it was
+    drawn from, whatever that is (Weibull 1939; Hyndman and Fan 1996, definition 6): in between
+    linearly, beyond the ends the end. From 19 values on another one falls between the 5 % and the
+    95 % quantile with probability 0.9; with fewer those are the least and the most, and it does so
+    with (n - 1) / (n + 1).
+    """
+    place = share * (len(ordered) + 1) - 1
+    below = min(max(math.floor(place), 0), len(ordered) - 1)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    part = min(max(place - below, 0.0), 1.0)
+    return ordered[below] + part * (ordered[above] - ordered[below])
 
 
 def _price_then_id(offer: Offer) -> tuple[float, str]:
@@ -121,23 +152,28 @@ def _price_then_id(offer: Offer) -> tuple[float, str]:
     return (math.inf if price is None else price, offer.offer_id)
 
 
-def without_prices(policy: Policy) -> Policy:
-    """Spare a policy the explanations that nobody will read."""
-    if dataclasses.is_dataclass(policy) and hasattr(policy, "explained_count"):
-        return dataclasses.replace(policy, explained_count=0)
-    return policy
+def without_explanations(policy: Policy) -> Policy:
+    """Spare a policy what nobody will read: prices of limits, and the lower bound."""
+    if not dataclasses.is_dataclass(policy):
+        return policy
+    spared = {"explained_count": 0, "with_bound": False}
+    known = {each.name for each in dataclasses.fields(policy)}
+    return dataclasses.replace(policy, **{k: v for k, v in spared.items() if k in known})
 
 
-def _all(outcome: Callable[[int], _Outcome], markets: int, workers: int) -> list[_Outcome]:
-    if workers <= 1 or markets == 1:
-        return [outcome(number) for number in range(markets)]
+def _begun(
+    outcome: Callable[[int], _Outcome], markets: int, workers: int
+) -> Generator[_Outcome, None, None]:
+    """Outcomes in the order of the markets, whichever process is done first."""
+    if workers <= 1 or markets <= 1:
+        return (outcome(number) for number in range(markets))
     import joblib
 
     # Cloudpickled by loky: closures travel, and no lock of this process is inherited by a fork.
     with joblib.parallel_config(
         backend="loky", n_jobs=min(workers, markets), inner_max_num_threads=1
     ):
-        found: list[_Outcome] = joblib.Parallel()(
+        found: Generator[_Outcome, None, None] = joblib.Parallel(return_as="generator")(
             joblib.delayed(outcome)(number) for number in range(markets)
         )
     return found

@@ -47,7 +47,7 @@ from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.loop import Decide
 from cloudgavel.simulator.dry_run import DryRun
 from cloudgavel.simulator.insurance import insurance_of
-from cloudgavel.simulator.market_range import MarketRange, market_range
+from cloudgavel.simulator.market_range import ComingRange, MarketRange, market_range
 from cloudgavel.simulator.traffic import known_traffic_usd
 from cloudgavel.simulator.virtual_run import VirtualRun, virtual_run
 from cloudgavel.store.events import LaunchFailed
@@ -127,6 +127,20 @@ def plan_run(
             provider_of=on,
         )
 
+    def in_markets(best: bool) -> ComingRange:
+        return market_range(
+            run,
+            markets=markets,
+            offers=rentable,
+            policy=chosen,
+            now_s=now_s,
+            budget_usd=budget_usd,
+            best_effort=best,
+            quotas=quotas,
+            decide_of=decide_of,
+            workers=workers,
+        )
+
     free = simulate(None, best_effort, by=frugal)
     kept = keeps_every_promise(free)
 
@@ -146,6 +160,8 @@ def plan_run(
             shown = free
         else:
             limit_usd, best = budget_usd, best_effort or not feasible
+    assumed = best_effort or not feasible
+    coming = in_markets(assumed)
     if dry is not None:
         shown = simulate(limit_usd, best, dry.mirror)
         feasible = feasible and keeps_every_promise(shown)
@@ -174,18 +190,10 @@ def plan_run(
     )
     if dry is not None:
         document = _with_calls(document, dry, shown, show_calls=show_calls)
-    found = market_range(
-        run,
-        markets=markets,
-        offers=rentable,
-        policy=chosen,
-        now_s=now_s,
-        budget_usd=budget_usd,
-        best_effort=best_effort or not feasible,
-        quotas=quotas,
-        decide_of=decide_of,
-        workers=workers,
-    )
+    found = coming.wait()
+    if assumed != (best_effort or not feasible):
+        # What the mocked clouds refused has cost a promise.
+        found = in_markets(best_effort or not feasible).wait()
     return document if found is None else _with_range(document, found)
 
 

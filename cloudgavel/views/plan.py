@@ -1,6 +1,11 @@
 """``plan`` as text, drawn from its document."""
 
-from cloudgavel.documents.plan import PlanDocument, PlannedJob, ShadowPriceLine
+from cloudgavel.documents.plan import (
+    NINETY_PERCENT_FROM_MARKETS,
+    PlanDocument,
+    PlannedJob,
+    ShadowPriceLine,
+)
 from cloudgavel.views.format import (
     capacity,
     lateness,
@@ -204,7 +209,9 @@ def _in_markets(plan: PlanDocument) -> str:
     low, high = plan.cost.p05_usd, plan.cost.p95_usd
     if plan.markets is None or low is None or high is None:
         return ""
-    return f", {money(low)}-{money(high)} in 90% of {plan.markets} simulated markets"
+    # Of fewer the quantiles are the least and the most that was seen.
+    part = "90% of " if plan.markets >= NINETY_PERCENT_FROM_MARKETS else ""
+    return f", {money(low)}-{money(high)} in {part}{plan.markets} simulated markets"
 
 
 def _binding(price: ShadowPriceLine) -> str:

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import scipy.stats
 
 from cloudgavel.policies.registry import policy_named
 from cloudgavel.simulator.market_range import (
     CHEAPEST_PLACES,
     cheapest_places,
     market_range,
-    percentile,
+    quantile,
+    usual_markets,
 )
 from tests.unit.runtime.scripted import START_S, a_job, a_run, an_offer
 
@@ -28,7 +31,7 @@ def ranged(run, markets, **options):
         now_s=START_S,
         budget_usd=options.pop("budget_usd", None),
         **options,
-    )
+    ).wait()
 
 
 def test_spot_gives_a_range_and_the_same_one_every_time():
@@ -54,7 +57,7 @@ def test_on_demand_alone_costs_the_same_everywhere():
         policy=policy_named("min_cost"),
         now_s=START_S,
         budget_usd=None,
-    )
+    ).wait()
     assert found.p05_usd == pytest.approx(found.p95_usd)
     assert found.deadline_share == {}
 
@@ -71,10 +74,36 @@ def test_no_market_gives_no_range():
     assert ranged(a_run(), markets=0) is None
 
 
-def test_percentiles_lie_between_the_order_statistics():
-    assert percentile([3.0], 0.05) == 3.0
-    assert percentile([0.0, 10.0], 0.05) == pytest.approx(0.5)
-    assert percentile([float(n) for n in range(101)], 0.95) == pytest.approx(95.0)
+def test_quantiles_lie_between_the_values_that_enclose_them():
+    assert quantile([3.0], 0.05) == 3.0
+    assert quantile([0.0, 10.0], 0.05) == 0.0
+    assert quantile([0.0, 10.0], 0.5) == pytest.approx(5.0)
+    assert quantile([float(n) for n in range(1, 20)], 0.05) == pytest.approx(1.0)
+    assert quantile([float(n) for n in range(1, 20)], 0.95) == pytest.approx(19.0)
+    assert quantile([float(n) for n in range(1, 100)], 0.95) == pytest.approx(95.0)
+
+
+@pytest.mark.parametrize(("count", "share"), [(4, 0.6), (10, 9 / 11), (19, 0.9), (50, 0.9)])
+@pytest.mark.parametrize("drawn", ["uniform", "exponential", "lognormal"])
+def test_the_range_holds_as_much_of_what_it_was_drawn_from_as_is_said(count, share, drawn):
+    """Of 4,000 ranges from known distributions: part of the distribution inside, on average."""
+    dice = np.random.default_rng(7)
+    uniform = np.sort(dice.uniform(size=(4000, count)), axis=1)
+    frozen = {
+        "uniform": scipy.stats.uniform(),
+        "exponential": scipy.stats.expon(),
+        "lognormal": scipy.stats.lognorm(0.3),
+    }[drawn]
+    inside = []
+    for values in frozen.ppf(uniform):
+        low, high = quantile(values, 0.05), quantile(values, 0.95)
+        inside.append(frozen.cdf(high) - frozen.cdf(low))
+    # Between two values the line bends away a little from the distribution.
+    assert np.mean(inside) == pytest.approx(share, abs=0.012)
+
+
+def test_the_more_work_the_fewer_markets():
+    assert [usual_markets(n) for n in (0, 1, 6, 10, 50, 1000)] == [10, 10, 10, 6, 4, 4]
 
 
 def test_the_cheapest_places_of_each_kind_are_kept():

@@ -9,9 +9,6 @@ from cloudgavel.cli.options import BUDGET, FILE, POLICY, budget_usd, chosen_outp
 if TYPE_CHECKING:
     from cloudgavel.jobs.spec import RunSpec
 
-MARKETS_ON_CLOUDS = 10
-"""About two seconds of work each for half a dozen jobs."""
-
 
 @click.command()
 @FILE
@@ -25,7 +22,8 @@ MARKETS_ON_CLOUDS = 10
     "--markets",
     type=click.IntRange(0, 200),
     metavar="N",
-    help="Simulated markets behind the cost range.  [default: 10 on clouds, 0 in a rehearsal]",
+    help="Simulated markets behind the cost range.  "
+    "[default: 10 on clouds, fewer for many jobs, 0 in a rehearsal]",
 )
 @click.option(
     "--frontier", is_flag=True, help="What an earlier end costs: one plan per budget, none beaten."
@@ -61,6 +59,7 @@ def plan(
     from cloudgavel.documents.encode import as_json as document_json
     from cloudgavel.errors import ExitCode
     from cloudgavel.jobs.parse import notes_of
+    from cloudgavel.simulator.market_range import usual_markets
     from cloudgavel.views.plan import plan_text
 
     run = load_run(file)
@@ -72,7 +71,7 @@ def plan(
     if frontier:
         return _frontier(run, file, budget, policy, as_json=in_json)
     if markets is None:
-        markets = MARKETS_ON_CLOUDS if run.clouds else 0
+        markets = usual_markets(len(run.jobs)) if run.clouds else 0
     document = make_plan(
         run, budget_usd(budget), policy=policy, best_effort=best_effort,
         show_calls=show_calls, markets=markets,

@@ -28,7 +28,7 @@ from cloudgavel.providers.simulated.cloud import SimulatedCloud
 from cloudgavel.runtime.assemble import bind_policy, rehearsal_market, rehearsal_offers
 from cloudgavel.simulator.compare import belief_notes, described
 from cloudgavel.simulator.generate import GeneratorSettings, generated_workload
-from cloudgavel.simulator.market_range import cheapest_places, without_prices
+from cloudgavel.simulator.market_range import cheapest_places, without_explanations
 from cloudgavel.simulator.progress_reports import TRUE_REPORTS, ProgressReports
 from cloudgavel.simulator.rented.believed import believed_run
 from cloudgavel.simulator.rented.jobs import run_of_workload
@@ -192,7 +192,7 @@ class _Timer:
 
     def __init__(self, policy: str) -> None:
         self.spent_s = 0.0
-        self._decide = bind_policy(without_prices(policy_named(policy)))
+        self._decide = bind_policy(without_explanations(policy_named(policy)))
 
     def __call__(self, state: ClusterState) -> RoundPlan:
         began_s = time.process_time()
