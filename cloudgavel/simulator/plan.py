@@ -160,6 +160,7 @@ def plan_run(
             shown = free
         else:
             limit_usd, best = budget_usd, best_effort or not feasible
+    # Other processes work on the markets while the rest is done here.
     assumed = best_effort or not feasible
     coming = in_markets(assumed)
     if dry is not None:
