@@ -23,8 +23,8 @@ class SimulationResult:
     p50_jct_s: float | None
     p90_jct_s: float | None
     p99_jct_s: float | None
-    makespan_s: float
-    """From the first arrival to the last end."""
+    makespan_s: float | None
+    """From the first arrival to the last end; ``None`` where a job did not end."""
     cost_usd: float | None
     """Fixed cluster: accelerator-seconds in use times their price. Rented: all machine-seconds,
     from the launch to the confirmed end, each at the price of its time; a sum of micro-dollars."""
@@ -57,10 +57,15 @@ class SimulationResult:
     gave_up: bool
     """Nothing ran any more although jobs were left."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether every job ended: only then do its figures tell of the same work as others'."""
+        return self.jobs_completed == self.jobs
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A mean with its 95 % interval (Student's t over the seeds); ``None`` with one seed."""
+    """A mean with its 95 % interval (Student's t over the seeds); ``None`` below three seeds."""
 
     mean: float
     low: float | None
@@ -77,7 +82,7 @@ class PolicySummary:
     p50_jct_s: Interval | None
     p90_jct_s: Interval | None
     p99_jct_s: Interval | None
-    makespan_s: Interval
+    makespan_s: Interval | None
     cost_usd: Interval | None
     deadlines_met_share: Interval | None
     utilization: Interval
@@ -90,7 +95,10 @@ class PolicySummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairedDifference:
-    """A policy less the first one, seed by seed on the same workload."""
+    """A policy less the first one, seed by seed on the same workload.
+
+    Where either left jobs unended only ``deadline_misses`` is compared: less work takes less.
+    """
 
     policy: str
     against: str

@@ -278,7 +278,7 @@ def start_controller(
     alive = _living_controller(directory)
     if alive is not None:
         return alive
-    directory.root.mkdir(parents=True, exist_ok=True)
+    directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [
         sys.executable, "-m", "cloudgavel.runtime.controller",
         "--state", str(directory.state_directory), "--run", directory.name,

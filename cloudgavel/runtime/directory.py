@@ -1,5 +1,6 @@
 """Where a run keeps its things: one directory per run under the state directory.
 
+<state>/<run>/                 its owner's alone (0700)
 <state>/<run>/events.db        log, controller lease, requests
 <state>/<run>/store/           object store, unless the run names another
 <state>/<run>/rehearsal/       machines of a rehearsal
@@ -90,12 +91,12 @@ class RunDirectory:
         ``UsageError`` when the directory cannot be made, ``CloudgavelError`` when what is there is
         no database.
         """
-        self._make(self.root)
+        self._make(self.root, mode=0o700)
         return Database.at(self.database_path)
 
-    def _make(self, directory: Path) -> None:
+    def _make(self, directory: Path, *, mode: int = 0o777) -> None:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
                 f"{directory} cannot be made: {error.strerror or error}",

@@ -38,6 +38,8 @@ from cloudgavel.simulator.throughputs import ThroughputTable
 from cloudgavel.simulator.workload import Workload
 
 COMPARED = ("avg_jct_s", "makespan_s", "cost_usd", "deadline_misses")
+LEAST_SEEDS = 3
+"""Fewer have no interval: with one degree of freedom it is 12.7 standard errors to each side."""
 
 
 class Comparable(Protocol):
@@ -322,9 +324,9 @@ def document_of(
 
 
 def interval_of(values: Sequence[float]) -> Interval:
-    """Mean and 95 % interval by Student's t; no interval with fewer than two values."""
+    """Mean and 95 % interval by Student's t; no interval of fewer than ``LEAST_SEEDS`` values."""
     mean = float(np.mean(values))
-    if len(values) < 2:
+    if len(values) < LEAST_SEEDS:
         return Interval(mean=mean, low=None, high=None)
     from scipy.stats import t as student
 
@@ -342,7 +344,7 @@ def _summary(policy: str, results: Sequence[SimulationResult]) -> PolicySummary:
         p50_jct_s=_interval([each.p50_jct_s for each in own]),
         p90_jct_s=_interval([each.p90_jct_s for each in own]),
         p99_jct_s=_interval([each.p99_jct_s for each in own]),
-        makespan_s=interval_of([each.makespan_s for each in own]),
+        makespan_s=_interval([each.makespan_s for each in own]),
         cost_usd=_interval([each.cost_usd for each in own]),
         deadlines_met_share=_interval(met),
         utilization=interval_of([each.utilization for each in own]),
@@ -362,17 +364,15 @@ def _interval(values: Sequence[float | None]) -> Interval | None:
 def _differences(
     policies: Sequence[str], results: Sequence[SimulationResult]
 ) -> tuple[PairedDifference, ...]:
-    """Every policy less the first, over the seeds that both have."""
+    """Every policy less the first, over the seeds that both have (``PairedDifference``)."""
     base = {result.seed: result for result in results if result.policy == policies[0]}
     found = []
     for policy in policies[1:]:
         own = {result.seed: result for result in results if result.policy == policy}
-        for metric in COMPARED:
-            pairs = [
-                (getattr(own[seed], metric), getattr(base[seed], metric))
-                for seed in base
-                if seed in own
-            ]
+        seeds = [seed for seed in base if seed in own]
+        whole = all(own[seed].complete and base[seed].complete for seed in seeds)
+        for metric in COMPARED if whole else ("deadline_misses",):
+            pairs = [(getattr(own[seed], metric), getattr(base[seed], metric)) for seed in seeds]
             known = [(a, b) for a, b in pairs if a is not None and b is not None]
             if not known or len(known) < len(pairs):
                 continue

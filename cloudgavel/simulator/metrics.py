@@ -29,16 +29,17 @@ def result_of(
     )
     promised = [each for each in outcomes if each.deadline_s is not None]
     total_s = float(whole_s.sum())
+    ended = sum(each.finished_s is not None for each in outcomes)
     return SimulationResult(
         policy=policy,
         seed=seed,
         jobs=len(outcomes),
-        jobs_completed=sum(each.finished_s is not None for each in outcomes),
+        jobs_completed=ended,
         avg_jct_s=_number(times.mean()) if times.size else None,
         p50_jct_s=quantile(times, 50),
         p90_jct_s=quantile(times, 90),
         p99_jct_s=quantile(times, 99),
-        makespan_s=span_s,
+        makespan_s=span_s if ended == len(outcomes) else None,
         cost_usd=_dollars(run.accelerator_s, price),
         idle_cost_usd=_dollars(np.maximum(whole_s - run.accelerator_s, 0.0), price),
         utilization=float(run.accelerator_s.sum()) / total_s if total_s > 0 else 0.0,

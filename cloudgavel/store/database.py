@@ -4,6 +4,7 @@ SQLite in WAL mode by default: readers (``status``, ``watch``) never wait for th
 transaction that was acknowledged survives ``kill -9`` and power loss. Any URL of SQLAlchemy works.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -182,7 +183,13 @@ class Database:
 
     @classmethod
     def at(cls, path: Path) -> "Database":
-        """Open (or make) an SQLite file; its directory must exist."""
+        """Open (or make) an SQLite file; its directory must exist.
+
+        A new one is its owner's alone (0600; SQLite gives its side files the same mode): the log
+        holds what the run was told, a webhook's secret address too.
+        """
+        with contextlib.suppress(OSError):  # What cannot be made, SQLite refuses with its reason.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         return cls(f"sqlite:///{path}")
 
     def close(self) -> None:

@@ -26,21 +26,41 @@ def simulation_text(document: SimulationDocument, *, width: int) -> str:
     lines.append("")
     rows = [_row(document, summary) for summary in document.summaries]
     lines += table(_columns(document), rows, width=width)
-    if document.differences:
-        seeds = max(summary.seeds for summary in document.summaries)
-        lines += ["", f"Against {document.summaries[0].policy}, pair by pair:"]
-        for found in document.differences:
-            if abs(found.difference.mean) == 0:
-                continue
-            what = METRIC_NAMES.get(found.metric, found.metric)
-            relative = "" if found.relative is None else f" ({100 * found.relative:+.1f}%)"
-            lines.append(
-                f"  {found.policy}: {what} {_signed(found.metric, found.difference)}{relative}"
-            )
-        if seeds > 1:
-            lines.append(f"After +/-: half the 95% interval over {seeds} seeds.")
+    if not all(result.complete for result in document.results):
+        lines.append("* over the jobs that ended: not to be compared with other policies'")
+    if len(document.summaries) > 1:
+        lines += ["", *_against_the_first(document)]
+    lines += _about_seeds(document)
     lines += [f"note: {note}" for note in document.notes]
     return "\n".join(lines)
+
+
+def _against_the_first(document: SimulationDocument) -> list[str]:
+    first, *others = (summary.policy for summary in document.summaries)
+    lines = [f"Against {first}, pair by pair:"]
+    for policy in others:
+        if not all(each.complete for each in document.results if each.policy in (first, policy)):
+            lines.append(f"  {policy}: no times or cost compared, not every job ended")
+        compared = [found for found in document.differences if found.policy == policy]
+        differing = [found for found in compared if found.difference.mean != 0]
+        for found in differing:
+            what = METRIC_NAMES.get(found.metric, found.metric)
+            relative = "" if found.relative is None else f" ({100 * found.relative:+.1f}%)"
+            lines.append(f"  {policy}: {what} {_signed(found.metric, found.difference)}{relative}")
+        if compared and not differing:
+            same = ", ".join(METRIC_NAMES.get(found.metric, found.metric) for found in compared)
+            lines.append(f"  {policy}: the same {same}")
+    return lines
+
+
+def _about_seeds(document: SimulationDocument) -> list[str]:
+    summaries = document.summaries
+    seeds = max((summary.seeds for summary in summaries), default=0)
+    if seeds < 2:
+        return []
+    if any(summary.utilization.high is not None for summary in summaries):
+        return [f"After +/-: half the 95% interval over {seeds} seeds."]
+    return [f"Means of {seeds} seeds, too few for an interval."]
 
 
 def _heading(document: SimulationDocument) -> str:
@@ -66,7 +86,7 @@ def _columns(document: SimulationDocument) -> list[Column]:
     taken = [Column(head=head, right=True, drop=3), Column(head="LOST", right=True, drop=5)]
     return [
         Column(head="POLICY"),
-        Column(head="JOBS", right=True, drop=4),
+        Column(head="ENDED", right=True),
         Column(head="MEAN JOB TIME", right=True),
         Column(head="P99", right=True, drop=1),
         Column(head="MAKESPAN", right=True),
@@ -83,12 +103,14 @@ def _row(document: SimulationDocument, summary: PolicySummary) -> list[str]:
     own = [result for result in document.results if result.policy == summary.policy]
     taken = [str(_sum(own, "interruptions")), f"{_sum(own, 'lost_steps'):,}"]
     p99 = [result.p99_jct_s for result in own if result.p99_jct_s is not None]
+    whole = all(result.complete for result in own)
+    mark = "" if whole else "*"
     return [
         summary.policy,
         f"{_sum(own, 'jobs_completed')}/{_sum(own, 'jobs')}",
-        _with_half(summary.avg_jct_s, span),
-        span(sum(p99) / len(p99)) if p99 else "-",
-        _with_half(summary.makespan_s, span),
+        _with_half(summary.avg_jct_s, span) + mark,
+        span(sum(p99) / len(p99)) + mark if p99 else "-",
+        _with_half(summary.makespan_s, span) if whole else "not ended",
         "unknown" if summary.cost_usd is None else _with_half(summary.cost_usd, money),
         f"{_sum(own, 'deadline_misses')}/{_sum(own, 'deadlines')}"
         if _sum(own, "deadlines")

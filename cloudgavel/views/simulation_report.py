@@ -132,29 +132,27 @@ def _colour(number: int) -> str:
 
 def _cost_figure(document: SimulationDocument) -> str:
     known = [
-        (number, each, each.cost_usd.mean)
+        (number, each.policy, each.makespan_s.mean, each.cost_usd.mean)
         for number, each in enumerate(document.summaries)
-        if each.cost_usd is not None
+        if each.cost_usd is not None and each.makespan_s is not None
     ]
     if not known:
         return ""
-    axes = _Axes(
-        1.1 * max(each.makespan_s.mean for _, each, _ in known), 1.1 * max(usd for *_, usd in known)
-    )
+    axes = _Axes(1.1 * max(item[2] for item in known), 1.1 * max(usd for *_, usd in known))
     inner = [axes.frame("makespan", "cost", span, money)]
     below = -1e9
-    for number, each, usd in sorted(known, key=lambda item: -item[2]):
-        x, y = axes.x(each.makespan_s.mean), axes.y(usd)
+    for number, policy, makespan_s, usd in sorted(known, key=lambda item: -item[3]):
+        x, y = axes.x(makespan_s), axes.y(usd)
         below = max(y + 4, below + 13)
         inner.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{_colour(number)}"/>')
-        inner.append(_label(number, each.policy, WIDTH - RIGHT + 8, below))
-    cheapest = min(known, key=lambda item: item[2])
-    fastest = min(known, key=lambda item: item[1].makespan_s.mean)
+        inner.append(_label(number, policy, WIDTH - RIGHT + 8, below))
+    cheapest = min(known, key=lambda item: item[3])
+    fastest = min(known, key=lambda item: item[2])
     finding = (
-        f"{cheapest[1].policy} costs least ({money(cheapest[2])}); {fastest[1].policy} is done "
-        f"first ({span(fastest[1].makespan_s.mean)})."
+        f"{cheapest[1]} costs least ({money(cheapest[3])}); {fastest[1]} is done "
+        f"first ({span(fastest[2])})."
     )
-    rows = [[each.policy, span(each.makespan_s.mean), money(usd)] for _, each, usd in known]
+    rows = [[policy, span(makespan_s), money(usd)] for _, policy, makespan_s, usd in known]
     return _figure(
         "Cost against makespan",
         finding,

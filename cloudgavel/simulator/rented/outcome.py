@@ -24,9 +24,7 @@ def rented_result(
     times = np.array(job_times_s(state))
     promised = [job for job in jobs if deadline_at_s(job.spec, state.created_at_s) is not None]
     first_s = min(job.spec.arrives_s for job in jobs)
-    last_s = max((_end_s(job, state) or 0.0 for job in jobs), default=0.0)
-    if not done.complete:
-        last_s = state.at_s - state.created_at_s
+    ends_s = [end_s for job in jobs if (end_s := _end_s(job, state)) is not None]
     paid_s, used_s = _accelerator_s(state)
     return SimulationResult(
         policy=policy,
@@ -37,7 +35,7 @@ def rented_result(
         p50_jct_s=quantile(times, 50),
         p90_jct_s=quantile(times, 90),
         p99_jct_s=quantile(times, 99),
-        makespan_s=last_s - first_s,
+        makespan_s=max(ends_s) - first_s if len(ends_s) == len(jobs) else None,
         cost_usd=state.spent_usd,
         idle_cost_usd=usd(state.unattributed_micro_usd),
         utilization=used_s / paid_s if paid_s > 0 else 0.0,

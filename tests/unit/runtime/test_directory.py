@@ -1,5 +1,6 @@
 """Where a run is: the same place by whatever path, and words where it cannot be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,21 @@ def test_a_file_as_state_directory_is_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         RunDirectory(file, "crash").open_database()
     assert "Not a directory" in refused.value.message
+
+
+def test_a_run_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        directory = RunDirectory(tmp_path / "state", "secret")
+        database = directory.open_database()
+    finally:
+        os.umask(before)
+    try:
+        files = list(directory.root.iterdir())
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+        assert directory.root.stat().st_mode & 0o777 == 0o700
+    finally:
+        database.close()
 
 
 def test_a_damaged_log_is_told_with_its_path(tmp_path: Path) -> None:

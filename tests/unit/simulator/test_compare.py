@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgavel.documents.simulation import SimulationResult
+from cloudgavel.documents.simulation import Interval, SimulationResult
 from cloudgavel.errors import UsageError
 from cloudgavel.simulator import compare as module
 from cloudgavel.simulator.cluster_run import ClusterRunSettings
@@ -88,6 +88,35 @@ def test_the_interval_is_students() -> None:
     assert found.mean == pytest.approx(2.0)
     assert found.high - found.mean == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
     assert interval_of([1.0]).low is None
+    assert interval_of([1.0, 2.0]) == Interval(mean=1.5, low=None, high=None)
+
+
+def test_work_left_undone_is_not_compared_with_work_done() -> None:
+    comparison = a_comparison()
+    results = list(compare(comparison))
+    at = next(n for n, each in enumerate(results) if each.policy == "max_min_fairness")
+    results[at] = dataclasses.replace(results[at], jobs_completed=3, makespan_s=None, cost_usd=0.01)
+    document = document_of(comparison, results)
+    assert {each.metric for each in document.differences} == {"deadline_misses"}
+    assert document.summaries[1].makespan_s is None and document.summaries[0].makespan_s is not None
+    text = simulation_text(document, width=100)
+    (row,) = [line for line in text.splitlines() if line.startswith("  max_min_fairness ")]
+    assert "13/15" in row and "not ended" in row and "*" in row
+    assert "max_min_fairness: no times or cost compared, not every job ended" in text
+
+
+def test_a_tie_is_said() -> None:
+    comparison = a_comparison()
+    first = [each for each in compare(comparison) if each.policy == "fifo"]
+    copies = [dataclasses.replace(each, policy="max_min_fairness") for each in first]
+    text = simulation_text(document_of(comparison, [*first, *copies]), width=100)
+    assert "  max_min_fairness: the same mean job time, makespan" in text
+
+
+def test_two_seeds_have_means_and_no_interval() -> None:
+    comparison = dataclasses.replace(a_comparison(), seeds=(0, 1))
+    text = simulation_text(document_of(comparison, compare(comparison)), width=100)
+    assert "+/-" not in text and "Means of 2 seeds, too few for an interval." in text
 
 
 def test_csv_has_a_row_for_each_result() -> None:
