@@ -7,15 +7,18 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from cloudgavel.units import micro_usd, usd
+
 
 def as_json(value: Any) -> Any:
     """Turn a document (frozen dataclass, nested) into JSON values.
 
-    Fields keep their names; tuples become lists; enums their value. NaN and infinity raise
-    ``ValueError``: an unknown number is ``None``.
+    Fields keep their names; tuples become lists; enums their value. Money (fields that end in
+    ``_usd`` or ``usd_per_hour``) is rounded to the ledger's micro-dollar, here and nowhere else.
+    NaN and infinity raise ``ValueError``: an unknown number is ``None``.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _field(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -29,6 +32,13 @@ def as_json(value: Any) -> Any:
     if value is None or isinstance(value, str | int | bool):
         return value
     raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def _field(name: str, value: Any) -> Any:
+    plain = as_json(value)
+    if isinstance(plain, float) and name.endswith(("_usd", "usd_per_hour")):
+        return usd(micro_usd(plain))
+    return plain
 
 
 def iso_utc(at_s: float) -> str:

@@ -83,6 +83,7 @@ class StatusDocument:
     committed_usd: float
     usd_per_hour: float
     expected_total_usd: float | None
+    """Spent and what the decision expects of the active jobs; once the run has ended, spent."""
     lower_bound_usd: float | None
     on_demand_only_usd: float | None
     jobs: tuple[StatusJob, ...]

@@ -13,6 +13,7 @@ from cloudgavel.runtime.cluster_state import deadline_at_s
 from cloudgavel.runtime.story import tell, why
 from cloudgavel.store.events import Event
 from cloudgavel.store.records import InstanceRecord, JobRecord, RunState
+from cloudgavel.units import usd
 
 SHOWN_EVENTS = 30
 
@@ -30,6 +31,8 @@ def status_document(
     assert spec is not None
     plan = state.plan
     expected_left = plan.expected_cost_left_usd if plan is not None else None
+    if state.ended is not None:
+        expected_left = 0.0
     wake_s = plan.next_wake_at_s if plan is not None else None
     return StatusDocument(
         run_id=state.run_id,
@@ -84,7 +87,7 @@ def _job(name: str, job: JobRecord, state: RunState) -> StatusJob:
         finish_s=None if finish_s is None else finish_s - created_s,
         deadline_s=None if deadline_s is None else deadline_s - created_s,
         promise=_promise(job, forecast, state, deadline_s),
-        spent_usd=job.spent_micro_usd / 1e6,
+        spent_usd=usd(job.spent_micro_usd),
         reason=_reason(name, job, state),
         save_every_s=None if attempt is None else attempt.save_every_s,
     )

@@ -119,14 +119,28 @@ def _money(run: RunDocument) -> list[str]:
     if waived := sum(each.waived_usd for each in run.instances):
         lines.append(f"Waived         {money(waived)}: AWS took the machines in their first hour")
     if run.on_demand_only_usd is not None:
-        saved = run.on_demand_only_usd - run.spent_usd
-        lines.append(
-            f"Against        on-demand only {money(run.on_demand_only_usd)} "
-            f"({'saved ' + money(saved) if saved >= 0 else money(-saved) + ' more'}); "
-            f"lower bound {money(run.lower_bound_usd)}"
-        )
-    promised = [job for job in run.jobs if job.deadline_met is not None]
+        lines.append(_against(run, run.on_demand_only_usd))
+    promised = [job.deadline_met for job in run.jobs if job.deadline_s is not None]
     if promised:
-        kept = sum(1 for job in promised if job.deadline_met)
-        lines.append(f"Deadlines      {kept} of {len(promised)} kept")
+        said = f"Deadlines      {promised.count(True)} of {len(promised)} kept"
+        for count, word in ((promised.count(False), "missed"), (promised.count(None), "open")):
+            if count and None in promised:
+                said += f", {count} {word}"
+        lines.append(said)
     return lines
+
+
+def _against(run: RunDocument, on_demand_only_usd: float) -> str:
+    """The figures to compare with are of all the work: nothing is saved by leaving work undone."""
+    done = sum(job.state == "FINISHED" for job in run.jobs)
+    if done < len(run.jobs):
+        return (
+            f"Against        all {len(run.jobs)} jobs on-demand only {money(on_demand_only_usd)}, "
+            f"lower bound {money(run.lower_bound_usd)}; here {done} finished"
+        )
+    saved = on_demand_only_usd - run.spent_usd
+    return (
+        f"Against        on-demand only {money(on_demand_only_usd)} "
+        f"({'saved ' + money(saved) if saved >= 0 else money(-saved) + ' more'}); "
+        f"lower bound {money(run.lower_bound_usd)}"
+    )

@@ -32,7 +32,9 @@ def status_text(status: StatusDocument, *, width: int, events: int = 8) -> str:
 def frame_lines(status: StatusDocument, *, width: int, events: int) -> list[str]:
     """Return the lines of one frame."""
     lines = [*_head(status, width), ""]
-    lines.extend(table(JOB_COLUMNS, [_job(job) for job in status.jobs], width=width))
+    planned = status.round > 0
+    rows = [_job(job, planned=planned) for job in status.jobs]
+    lines.extend(table(JOB_COLUMNS, rows, width=width))
     if status.fleet:
         lines.append("")
         lines.extend(table(FLEET_COLUMNS, [_fleet(f) for f in status.fleet], width=width))
@@ -70,14 +72,21 @@ def _money(status: StatusDocument) -> list[str]:
         part = status.spent_usd / status.budget_usd
         spent += f" of {money(status.budget_usd)}  {bar(part, 20)}"
     parts = [spent, f"rate {rate(status.usd_per_hour)}"]
-    if status.expected_total_usd is not None:
-        parts.append(f"on course for {money(status.expected_total_usd)}")
-        if status.on_demand_only_usd is not None:
+    finished = all(job.state == "FINISHED" for job in status.jobs)
+    if status.expected_total_usd is not None and (finished or status.state == "running"):
+        if not finished:
+            parts.append(f"on course for {money(status.expected_total_usd)}")
+        if status.on_demand_only_usd is not None and not _leaves_work(status):
             saved = status.on_demand_only_usd - status.expected_total_usd
             parts.append(f"saves {money(saved)} vs on-demand")
         if status.lower_bound_usd is not None:
             parts.append(f"(bound {money(status.lower_bound_usd)})")
     return parts
+
+
+def _leaves_work(status: StatusDocument) -> bool:
+    """Whether a job ended undone: what the others cost is not to be set against all the work."""
+    return any(job.state in ("FAILED", "CANCELLED") for job in status.jobs)
 
 
 def _fitting(parts: list[str], between: str, width: int) -> str:
@@ -90,7 +99,7 @@ def _fitting(parts: list[str], between: str, width: int) -> str:
     return _cut(text, width)
 
 
-def _job(job: StatusJob) -> tuple[str, ...]:
+def _job(job: StatusJob, *, planned: bool) -> tuple[str, ...]:
     done = job.steps_done / job.steps_total
     measured = steps_rate(job.steps_per_s_measured)
     expected = steps_rate(job.steps_per_s_expected)
@@ -105,6 +114,8 @@ def _job(job: StatusJob) -> tuple[str, ...]:
     }.get(job.promise, job.promise)
     if job.promise == "none":
         finish = "-" if job.finish_s is None else span(job.finish_s)
+    elif job.finish_s is None and not planned:
+        verdict, finish = "", "not planned yet"
     return (
         job.name,
         job.state.lower(),

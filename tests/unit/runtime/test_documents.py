@@ -10,6 +10,8 @@ from cloudgavel.runtime.now import status_document
 from cloudgavel.runtime.story import tell
 from cloudgavel.store import events as ev
 from cloudgavel.store.fold import fold
+from cloudgavel.views.run import run_text
+from cloudgavel.views.status import status_text
 from tests.unit.runtime.scripted import START_S, Stage, a_job, a_run, an_offer
 from tests.unit.store.test_events import one_of_each
 
@@ -70,6 +72,46 @@ def test_a_run_under_way_has_open_ends() -> None:
     assert (job.finish_s, job.deadline_met, job.state) == (None, None, "RUNNING")
     (instance,) = document.instances
     assert instance.ended_at is None
+
+
+def test_a_stopped_run_saved_nothing_by_the_work_it_left() -> None:
+    stage = Stage(
+        a_run(a_job("a", steps=100, deadline_s=1e5), a_job("b", steps=90_000, deadline_s=1e5)),
+        [an_offer()],
+    )
+    stage.run_until(1000)
+    account = replace(run_document(stage.loop.state), on_demand_only_usd=40.0, lower_bound_usd=9.0)
+    text = run_text(account, width=100)
+    assert "all 2 jobs on-demand only $40.00, lower bound $9.00; here 1 finished" in text
+    assert "Deadlines      1 of 2 kept, 1 open" in text and "saved $" not in text
+    failed = replace(
+        status_document(stage.loop.state, now_s=START_S + 1000),
+        on_demand_only_usd=40.0,
+        expected_total_usd=12.0,
+    )
+    assert "vs on-demand" in status_text(failed, width=200)
+    failed = replace(failed, jobs=(failed.jobs[0], replace(failed.jobs[1], state="FAILED")))
+    assert "vs on-demand" not in status_text(failed, width=200)
+
+
+def test_a_run_that_ended_costs_what_it_spent() -> None:
+    state = a_finished_stage().loop.state
+    status = as_json(status_document(state, now_s=START_S + 1e5))
+    assert status["expected_total_usd"] == status["spent_usd"] == round(state.spent_usd, 6)
+    assert "on course for" not in status_text(status_document(state, now_s=START_S), width=200)
+
+
+def test_money_in_documents_is_whole_micro_dollars() -> None:
+    status = status_document(a_finished_stage().loop.state, now_s=START_S)
+    rough = replace(status, lower_bound_usd=8.950997664835166, usd_per_hour=0.1 + 0.2)
+    assert as_json(rough)["lower_bound_usd"] == 8.950998
+    assert as_json(rough)["usd_per_hour"] == 0.3
+
+
+def test_before_the_first_decision_no_end_is_called_unlikely() -> None:
+    stage = Stage(a_run(a_job(steps=9000, deadline_s=1e5)), [an_offer()])
+    text = status_text(status_document(stage.loop.state, now_s=START_S), width=100)
+    assert "not planned yet" in text and "not reached" not in text
 
 
 def test_the_status_tells_where_everything_is() -> None:
