@@ -10,7 +10,7 @@ from cloudgavel.cli.streams import answer, answer_json, note, text_width, wants_
 from cloudgavel.documents.run import RunDocument
 from cloudgavel.documents.status import StatusDocument
 from cloudgavel.errors import ExitCode, PartlyAppliedError
-from cloudgavel.views.format import rate
+from cloudgavel.views.format import rate, span
 
 if TYPE_CHECKING:
     from cloudgavel.runtime.directory import RunDirectory
@@ -111,7 +111,7 @@ def _require_heard(reader: "RunReader", request_id: int) -> None:
         f"the controller of `{status.name}` does not answer; nothing was stopped yet",
         facts=[
             ("controller", who),
-            ("last sign of life", f"{status.controller_seen_s_ago or 0:.0f} s ago"),
+            ("last sign of life", f"{span(status.controller_seen_s_ago or 0.0)} ago"),
             ("machines", f"{machine_count(status)}, {rate(status.usd_per_hour)} as last known"),
         ],
         hints=[
@@ -153,7 +153,7 @@ def beginning_words(status: StatusDocument) -> str:
 def leaving_words(status: StatusDocument) -> str:
     """What goes on, what it costs and how to stop it."""
     machines = machine_count(status)
-    cost = f"{machines} machines, {rate(status.usd_per_hour)}"
+    cost = f"{machines} {'machine' if machines == 1 else 'machines'}, {rate(status.usd_per_hour)}"
     if status.rehearsal:
         cost += " (a rehearsal: no money is spent)"
     return (

@@ -251,7 +251,14 @@ def _table(asked: Asked, *, rented: bool) -> "ThroughputTable":
         return load_throughputs(asked.throughputs)
     if rented:
         return roofline_table()
-    raise UsageError("--throughputs is missing", hints=["see `cloudgavel simulate --help`"])
+    raise UsageError(
+        "--throughputs is missing: how fast jobs run on each type of a fixed cluster",
+        hints=[
+            "a JSON file of steps/s, type by type, kind and gang by kind and gang, like "
+            + """{"v100": {"('ResNet-50', 1)": {"null": 9.5}}}""",
+            "or rent the machines (--rented): five kinds of jobs are known there",
+        ],
+    )
 
 
 def _check_types(types: list[str], known: tuple[str, ...]) -> None:

@@ -44,8 +44,8 @@ def wants_motion(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def text_width() -> int:
-    """Columns for text: the terminal's, 100 at most, 100 when piped."""
-    if not sys.stdout.isatty():
+    """Columns for text: ``COLUMNS``, else the terminal's, 60 to 100; 100 when piped without it."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return 100
     return max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
 

@@ -21,7 +21,7 @@ class CheckLine:
     """One thing that was looked at."""
 
     provider: str
-    """``aws``, ``gcp``, or ``store``."""
+    """``aws``, ``gcp``, ``store``, or ``rehearsal`` (nothing outside this machine is used)."""
     region: str | None
     subject: str
     """``credentials``, ``clock``, ``permission``, ``quota``, ``image``, ``store``, ..."""

@@ -29,6 +29,7 @@ from cloudgavel.jobs.quantities import (
 from cloudgavel.jobs.spec import AcceleratorRequest, CheckpointPlan, JobSpec
 from cloudgavel.jobs.variables import IDENTIFIER
 from cloudgavel.jobs.yaml_nodes import MapNode, ScalarNode
+from cloudgavel.units import span
 
 REQUIRED_KEYS: Final = ("name", "command", "steps", "accelerators")
 OWN_KEYS: Final = ("name", "foreach", "after")
@@ -207,7 +208,7 @@ def _deadline(fields: Fields, now_s: float) -> tuple[float | None, float | None]
     if looks_like_instant(text):
         at_s = fields.read("deadline", parse_instant_at_s)
         if at_s is not None and at_s <= now_s:
-            ago = format_duration(float(round(now_s - at_s)))
+            ago = span(now_s - at_s)
             fields.wrong("deadline", f"the deadline is in the past, {ago} ago, got {quoted(text)}")
             return None, None
         return None, at_s

@@ -75,7 +75,7 @@ def parse_run(
     check_names(jobs, mistakes)
     specs = resolve_after(jobs, whole.groups, mistakes)
     if mistakes:
-        raise mistakes.error()
+        raise mistakes.error(hints=whole.not_checked)
     return RunSpec(jobs=specs, source=source, folder=around.base_dir, **head)
 
 
@@ -98,6 +98,8 @@ class _Whole:
             Fields(self._defaults, self._mistakes, SHARED_KEYS, elsewhere=elsewhere)
         self._items = jobs_items(fields)
         self.groups: dict[str, list[str]] = {}
+        self.not_checked: list[str] = []
+        """Of each job whose ``foreach`` is wrong: that its values were not looked at."""
 
     def read_jobs(self) -> list[ReadJob]:
         """Read every job; a ``foreach`` job becomes several."""
@@ -112,6 +114,9 @@ class _Whole:
         if not choices:
             # The variables are unknown, so the values of this job cannot be judged fairly.
             job_keys(merged, _AT_THE_TOP, self._mistakes)
+            name = item.get("name")
+            said = f"`{name.text}`" if isinstance(name, ScalarNode) else "one job"
+            self.not_checked.append(f"{said} is checked further once its foreach is right")
             return []
         jobs = [
             read_job(self._with_values(merged, choice), _AT_THE_TOP, self._around)

@@ -243,7 +243,9 @@ def parse_usd(text: str) -> float:
     negative = spelt.startswith("-")
     bare = re.sub(r"^[+-]?\s*(?:US\$|USD|\$)\s*|\s*(?:US\$|USD|\$)$", "", spelt, flags=re.I)
     number = _decimal(bare)
-    if number is None or abs(number) > Decimal(LARGEST_USD):
+    if number is not None and abs(number) > Decimal(LARGEST_USD):
+        raise QuantityError(f"at most $1e12, got {quoted(text)}")
+    if number is None:
         if re.search(r"[€£¥]|\b(?:eur|gbp|jpy|chf)\b", spelt, re.I):
             raise QuantityError(f"only US dollars are known, like 500 or $500, got {quoted(text)}")
         raise QuantityError(f"expected an amount in US dollars like 500, got {quoted(text)}")

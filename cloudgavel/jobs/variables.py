@@ -116,8 +116,11 @@ def foreach_choices(node: Node | None, mistakes: Mistakes) -> tuple[Mapping[str,
 
 def _column(node: Node, mistakes: Mistakes) -> tuple[str, ...] | None:
     """Values of one variable; ``None`` after recording a mistake."""
-    if not isinstance(node, ListNode) or not node.items:
+    if not isinstance(node, ListNode):
         mistakes.add(node.place, f"expected a list of values, got {kind_of(node)}")
+        return None
+    if not node.items:
+        mistakes.add(node.place, "the list is empty: it makes no job")
         return None
     values = []
     for item in node.items:

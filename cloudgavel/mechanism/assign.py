@@ -93,7 +93,7 @@ def _go(draft: Draft, name: str, *, at_any_rate: bool = False) -> None:
             reason = "as far as the money and the quotas left go"
         if job.instance_ids:
             columns = columns or draft.cheapest_first(name)
-            reason = "its machine is being taken"
+            reason = reasons.MACHINE_TAKEN
     if not columns:
         draft.answer.waits[name] = reasons.HELD_BACK
         return

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 from cloudgavel.mechanism.columns import fits
 from cloudgavel.mechanism.state import ClusterState, JobView
+from cloudgavel.units import span
 
 MAX_DURATION = "max_duration reached"
 """A job whose time is up: whoever carries the plan out marks it FAILED."""
 MAX_COST = "max_cost reached"
 KEPT_ON_DEMAND = "the deadline is kept on demand from now on"
-RENTED_FOR_IT = "it was rented for it"
+RENTED_FOR_IT = "a machine was rented for it"
 """The reason proper is that of the launch."""
+MACHINE_TAKEN = "the cloud takes the machine it was on"
+"""A job that is saved, or goes on elsewhere, because it must; the account counts no move."""
 OUT_OF_MONEY = "the money left does not pay for a useful stay on any machine it may use"
 STOPPING = "the run is being stopped"
 NOT_ARRIVED = "it has not arrived yet"
@@ -41,12 +44,12 @@ def comes_after(names: Sequence[str]) -> str:
 
 def does_not_stop(name: str, since_s: float) -> str:
     """Why a machine ends under a job that was told to save and stop."""
-    return f"{name} was told to stop {since_s:.0f} s ago and did not"
+    return f"{name} was told to stop {span(since_s)} ago and did not"
 
 
 def waits_for_spot(left_s: float) -> str:
     """A job waits for spot that is refused now."""
-    return f"spot is refused now; it goes on demand in {left_s / 60:.0f} min if that lasts"
+    return f"spot is refused now; it goes on demand in {span(left_s)} if that lasts"
 
 
 def nothing_fits(state: ClusterState, job: JobView) -> str:

@@ -47,7 +47,7 @@ def reconcile(
         placement = assignment.placements.get(name)
         if placement is None:
             if on_machine and not ended and _is_being_taken(situation, job):
-                saves.extend(_save(job, "its machine is being taken"))
+                saves.extend(_save(job, reasons.MACHINE_TAKEN))
             waits.append(
                 Wait(
                     job=name,
@@ -63,7 +63,7 @@ def reconcile(
             leases.append(_lease(situation, placement, machines, extended=True))
         elif not all(each.ready and not each.new for each in machines):
             if on_machine and _is_being_taken(situation, job):
-                saves.extend(_save(job, "its machine is being taken"))
+                saves.extend(_save(job, reasons.MACHINE_TAKEN))
             elif on_machine and name in at_risk:
                 saves.extend(_save(job, "its deadline cannot afford to lose this work"))
             leases.append(_lease(situation, placement, machines, extended=False))

@@ -424,7 +424,7 @@ class Loop:
             if state.orphans:
                 return False
             failed = [n for n, job in state.jobs.items() if job.phase is JobPhase.FAILED]
-            reason = f"failed: {', '.join(failed)}" if failed else "every job is finished"
+            reason = ", ".join(failed) if failed else "every job is finished"
             end = ev.RunEnded(at_s=now_s, state="failed" if failed else "finished", reason=reason)
         elif state.stopping is not None:
             if state.orphans:

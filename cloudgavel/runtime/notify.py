@@ -15,7 +15,7 @@ from cloudgavel.documents.encode import as_json, iso_utc
 from cloudgavel.documents.notification import NotificationDocument
 from cloudgavel.store import events as ev
 from cloudgavel.store.records import RunState
-from cloudgavel.units import usd
+from cloudgavel.units import span, usd
 
 BUDGET_SHARE = 0.8
 END_OVERDUE_S = 600.0
@@ -80,7 +80,7 @@ def due(state: RunState) -> tuple[Message, ...]:
                     key=f"unended:{record.instance_id}",
                     kind="money_may_run",
                     text=f"{spec.name}: the end of {record.instance_id} was asked for "
-                    f"{(state.at_s - asked_at_s) / 60:.0f} min ago and is not confirmed; it may "
+                    f"{span(state.at_s - asked_at_s)} ago and is not confirmed; it may "
                     "cost money: `cloudgavel reap` looks again",
                 )
             )

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from cloudgavel.mechanism.reasons import RENTED_FOR_IT
+from cloudgavel.mechanism.reasons import MACHINE_TAKEN, RENTED_FOR_IT
 from cloudgavel.pricing.offer import Offer
 from cloudgavel.store import events as ev
 from cloudgavel.store.records import RunState
+from cloudgavel.units import span
 
 
 def tell(event: ev.Event, state: RunState) -> tuple[str, str] | None:
@@ -18,13 +19,14 @@ def tell(event: ev.Event, state: RunState) -> tuple[str, str] | None:
     if isinstance(event, ev.LaunchFailed):
         if event.failure == "cancelled":
             return None
-        return event.offer_id, f"not granted ({event.failure}): {event.message}"
+        message = event.message.removeprefix(event.offer_id).strip()
+        return event.offer_id, f"not granted ({event.failure}): {message}"
     if isinstance(event, ev.InstanceReady):
-        return event.instance_id, f"ready after {_age_s(event.instance_id, event, state):.0f} s"
+        return event.instance_id, f"ready after {span(_age_s(event.instance_id, event, state))}"
     if isinstance(event, ev.InterruptionNoticed):
         when = "soon"
         if event.ends_at_s is not None:
-            when = f"in {max(0.0, event.ends_at_s - event.at_s):.0f} s"
+            when = f"in {span(max(0.0, event.ends_at_s - event.at_s))}"
         return event.instance_id, f"the cloud takes it back {when}"
     if isinstance(event, ev.TerminateAsked):
         return event.instance_id, f"given back: {event.reason}"
@@ -56,6 +58,8 @@ def _tell_job(event: ev.Event, state: RunState) -> tuple[str, str] | None:
         return event.job, f"started on {where}{again}: {reason}"
     if isinstance(event, ev.StopAsked):
         what = "moves" if event.to_instance_ids else "saves and stops"
+        if event.reason == MACHINE_TAKEN:
+            what = "saves and goes elsewhere"
         return event.job, f"{what}: {why(event.reason, event.to_instance_ids, state)}"
     if isinstance(event, ev.CheckpointSaved):
         return event.job, f"saved at step {event.step:,}"

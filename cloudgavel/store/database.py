@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from cloudgavel.errors import BugError, CloudgavelError
 from cloudgavel.store.events import Event, from_json, kind_of, to_json
+from cloudgavel.units import span
 
 _METADATA = sa.MetaData()
 
@@ -241,7 +242,7 @@ class Database:
                         "this run already has a controller",
                         facts=[
                             ("controller", f"process {row.pid} on {row.host}"),
-                            ("last heartbeat", f"{silent_s:.0f} s ago"),
+                            ("last heartbeat", f"{span(silent_s)} ago"),
                         ],
                         hints=["watch it: cloudgavel watch", "end the run: cloudgavel down"],
                     )

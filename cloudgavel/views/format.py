@@ -1,5 +1,7 @@
 """The only place that rounds: numbers and instants as people read them."""
 
+from cloudgavel.units import span as span
+
 UNKNOWN = "unknown"
 
 
@@ -19,27 +21,6 @@ def money(usd: float | None) -> str:
 def rate(usd_per_hour: float | None) -> str:
     """``$13.20/h``."""
     return UNKNOWN if usd_per_hour is None else f"{money(usd_per_hour)}/h"
-
-
-def span(seconds: float | None) -> str:
-    """``45s``, ``21m``, ``6h21m``, ``3d04h``; negative spans keep their sign."""
-    if seconds is None:
-        return UNKNOWN
-    sign = "-" if seconds < 0 else ""
-    whole = round(abs(seconds))
-    if whole < 60:
-        return f"{sign}{whole}s"
-    minutes, rest_s = divmod(whole, 60)
-    if minutes < 10:
-        return f"{sign}{minutes}m{rest_s:02d}s" if rest_s else f"{sign}{minutes}m"
-    minutes = round(whole / 60)
-    if minutes < 60:
-        return f"{sign}{minutes}m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{sign}{hours}h{minutes:02d}m"
-    days, hours = divmod(round(whole / 3600), 24)
-    return f"{sign}{days}d{hours:02d}h"
 
 
 def lateness(finish_s: float | None, deadline_s: float | None) -> str:

@@ -88,8 +88,9 @@ def _row(job: PlannedJob) -> tuple[str, ...]:
 
 def _facts(plan: PlanDocument) -> list[str]:
     fleet, cost = plan.fleet, plan.cost
+    machines = "instance" if fleet.peak_instances == 1 else "instances"
     lines = [
-        f"Fleet          peak {fleet.peak_instances} instances ({rate(fleet.peak_usd_per_hour)}), "
+        f"Fleet          peak {fleet.peak_instances} {machines} ({rate(fleet.peak_usd_per_hour)}), "
         f"{fleet.instance_hours:.1f} instance-hours"
         + (f": {share(fleet.spot_share)} spot" if fleet.spot_share is not None else ""),
         f"Cost           {money(cost.expected_usd)} expected{_in_markets(plan)}; "

@@ -43,7 +43,7 @@ def check(
     Exit code 4 when a cloud refuses who we are, 1 when anything else failed.
     """
     from cloudgavel.cli.streams import answer, answer_json, text_width
-    from cloudgavel.documents.check import CheckDocument
+    from cloudgavel.documents.check import CheckDocument, CheckLine, CheckStatus
     from cloudgavel.documents.encode import iso_utc
     from cloudgavel.pricing.bundled import bundled_catalog
     from cloudgavel.runtime.real_clock import now_s
@@ -67,6 +67,17 @@ def check(
 
         lines += check_store(open_store(store_url))
         lines += _check_across(store_url, [cloud.provider for cloud in clouds])
+    if not clouds and store_url is None:
+        played = "machines and store are played on this machine: it needs no account"
+        lines.append(
+            CheckLine(
+                provider="rehearsal",
+                region=None,
+                subject="machines",
+                status=CheckStatus.PASSED,
+                detail=played,
+            )
+        )
     document = CheckDocument(now=iso_utc(now_s()), lines=tuple(lines))
     if chosen_output(output, as_json) == "json":
         answer_json(document.to_json())
@@ -205,11 +216,9 @@ def _asked(
     if providers:
         named = {cloud.provider: cloud for cloud in clouds}
         clouds = [named.get(name, CloudSpec(provider=name)) for name in providers]
-    if not clouds and store_url is None:
+    if not clouds and store_url is None and file is None:
         raise UsageError(
             "there is nothing to check",
-            hints=[
-                "name a jobs.yaml that has `clouds`, or a cloud: `cloudgavel check --provider aws`"
-            ],
+            hints=["name a jobs.yaml, or a cloud: `cloudgavel check --provider aws`"],
         )
     return clouds, store_url, accelerators

@@ -99,7 +99,7 @@ def _begin(
     from cloudgavel.cli.planning import with_policy
     from cloudgavel.cli.spec_file import load_run, require_startable
     from cloudgavel.cli.streams import note
-    from cloudgavel.errors import UsageError
+    from cloudgavel.errors import ExitCode, UsageError
     from cloudgavel.jobs.parse import notes_of
     from cloudgavel.runtime.begin import begin_run
     from cloudgavel.runtime.directory import RunDirectory, read_state
@@ -133,10 +133,14 @@ def _begin(
             )
         for sentence in notes_of(spec):
             note(f"note: {sentence}")
-        checked = _checked_plan(
-            spec, limit, file,
-            yes=yes, best_effort=best_effort, plan_id=plan_id, as_json=as_json,
-        )  # fmt: skip
+        try:
+            checked = _checked_plan(
+                spec, limit, file,
+                yes=yes, best_effort=best_effort, plan_id=plan_id, as_json=as_json,
+            )  # fmt: skip
+        except (KeyboardInterrupt, click.Abort):
+            note("interrupted before the run began: nothing was started, nothing was rented")
+            return int(ExitCode.INTERRUPTED)
         if isinstance(checked, int):
             return checked
         facts = checked

@@ -233,7 +233,7 @@ def weigh_promises(situation: Situation, money_usd: float | None) -> Promises:
                 job=job.spec.name,
                 promise="deadline",
                 by_s=late_s if math.isfinite(late_s) else None,
-                reason="no machine it may use can finish it in time any more",
+                reason="no machine it may use can finish it in time",
             )
         else:
             held.append(job.spec.name)

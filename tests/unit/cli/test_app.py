@@ -7,6 +7,7 @@ import pytest
 
 from cloudgavel.cli import app as door
 from cloudgavel.cli.app import COMMANDS, run_command_line
+from cloudgavel.cli.streams import text_width
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
@@ -38,3 +39,18 @@ def test_an_unexpected_exception_is_a_bug_without_a_traceback(capsys, monkeypatc
     err = capsys.readouterr().err
     assert "a bug in cloudgavel: RuntimeError: boom" in err
     assert "Traceback" not in err
+
+
+def test_text_is_as_wide_as_columns_say_also_in_a_pipe(monkeypatch):
+    for columns, width in (("80", 80), ("20", 60), ("300", 100), ("", 100)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert text_width() == width
+
+
+def test_a_rehearsal_has_nothing_to_be_refused(tmp_path, capsys):
+    file = tmp_path / "jobs.yaml"
+    job = "{name: a, command: 'true', steps: 9, accelerators: V100, throughput: {V100: 1}}"
+    file.write_text(f"name: quick\njobs: [{job}]\n")
+    assert run_command_line(["check", str(file)]) == 0
+    assert "it needs no account" in capsys.readouterr().out
+    assert run_command_line(["check"]) == 2

@@ -51,3 +51,14 @@ def test_clouds_that_the_controller_cannot_rent_from_are_usage(
     monkeypatch.setattr(controller, "require_rentable", refuse)
     assert run(tmp_path, "clouds: [aws]") == 2
     assert "cannot rent from aws yet" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_planning_says_that_nothing_was_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cloudgavel.cli.planning.make_plan", interrupted)
+    assert run(tmp_path, "") == 130
+    assert "nothing was started, nothing was rented" in capsys.readouterr().err

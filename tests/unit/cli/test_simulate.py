@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from cloudgavel.cli.commands.simulate import _Progress, simulate
 from cloudgavel.errors import UsageError
+from cloudgavel.simulator.trace_formats import load_throughputs
 
 KIND = "ResNet-18 (batch size 64)"
 PROMISED = {
@@ -214,3 +215,11 @@ def test_progress_tells_the_time_left(
         now[0] = at_s
         progress(finished, 4)
     assert capsys.readouterr().err.split("\r")[-1].strip() == last
+
+
+def test_missing_throughputs_are_shown_by_a_file_that_would_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        simulate.main(["--generate", "2", "--cluster", "v100=1"], standalone_mode=False)
+    table = tmp_path / "table.json"
+    table.write_text(refused.value.hints[0].rpartition("like ")[2])
+    assert load_throughputs(table).rate(("ResNet-50", 1), "v100") == 9.5

@@ -143,7 +143,7 @@ def test_deadlines_are_spans_or_instants() -> None:
         ),
         ("24", "the unit is missing: write 24s, 24m, 24h or 24d"),
         ("0", "must be more than 0"),
-        ("2026-11-29T11:00:00Z", "the deadline is in the past, 1h ago"),
+        ("2026-11-29T11:00:00Z", "the deadline is in the past, 1h00m ago"),
         ("2026-12-01T12:00:00", "the time zone is missing"),
         ("2026-03-29T02:30 Europe/Berlin", "this hour does not exist in Europe/Berlin"),
         ("[24h]", "expected one value, got a list"),

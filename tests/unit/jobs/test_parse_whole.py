@@ -192,7 +192,7 @@ def test_waiting_for_a_foreach_group_is_waiting_for_all_of_it() -> None:
     ("foreach", "part"),
     [
         ("{lr: 3}", "expected a list of values"),
-        ("{lr: []}", "expected a list of values"),
+        ("{lr: []}", "foreach.lr: the list is empty"),
         ("{lr: [[1]]}", "expected a plain value, got a list"),
         ("[1, 2]", "expected a map like {lr: [0.1, 0.01]}"),
         ("{}", "at least one variable"),
@@ -203,6 +203,12 @@ def test_waiting_for_a_foreach_group_is_waiting_for_all_of_it() -> None:
 def test_foreach_refused(foreach: str, part: str) -> None:
     (mistake,) = mistakes_in(a_run(a_job_text(foreach=foreach)))
     assert part in mistake
+
+
+def test_what_a_wrong_foreach_leaves_unchecked_is_said() -> None:
+    with pytest.raises(SpecError) as refused:
+        read(a_run(a_job_text(name="sweep", foreach="{lr: []}", retries="x")))
+    assert refused.value.hints == ("`sweep` is checked further once its foreach is right",)
 
 
 def test_a_foreach_of_millions_is_refused_quickly() -> None:

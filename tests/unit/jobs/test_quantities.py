@@ -144,6 +144,8 @@ def test_money(text: str, usd: float) -> None:
 def test_other_currencies_are_named() -> None:
     with pytest.raises(QuantityError, match="only US dollars"):
         parse_usd("€500")
+    with pytest.raises(QuantityError, match=r"at most \$1e12"):
+        parse_usd("1e14")
     with pytest.raises(QuantityError, match="expected an amount"):
         parse_usd("nan")
 

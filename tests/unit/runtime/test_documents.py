@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from cloudgavel.documents.encode import as_json
-from cloudgavel.mechanism.reasons import RENTED_FOR_IT
+from cloudgavel.mechanism.reasons import MACHINE_TAKEN, RENTED_FOR_IT
 from cloudgavel.runtime.account import run_document
 from cloudgavel.runtime.now import status_document
 from cloudgavel.runtime.story import tell
@@ -207,3 +207,20 @@ def test_a_start_on_a_machine_of_its_own_tells_why_that_was_rented() -> None:
         assert told is not None and told[1].endswith(": script")
     told = tell(replace(start, reason="cheapest now"), state)
     assert told is not None and told[1].endswith(": cheapest now")
+
+
+def test_events_name_each_thing_once() -> None:
+    state = a_finished_stage().loop.state
+    refused = ev.LaunchFailed(
+        at_s=START_S, token="t", offer_id="aws/z1/p3", failure="capacity",
+        message="aws/z1/p3 is not to be had now", closes_intent=True,
+    )  # fmt: skip
+    assert tell(refused, state) == ("aws/z1/p3", "not granted (capacity): is not to be had now")
+    taken = ev.StopAsked(at_s=START_S, job="kept", to_instance_ids=("i-2",), reason=MACHINE_TAKEN)
+    assert tell(taken, state) == (
+        "kept", "saves and goes elsewhere: the cloud takes the machine it was on"
+    )  # fmt: skip
+    assert tell(ev.RunEnded(at_s=START_S, state="failed", reason="f"), state) == (
+        "run",
+        "failed: f",
+    )
