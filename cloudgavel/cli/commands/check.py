@@ -68,7 +68,7 @@ def check(
         lines += check_store(open_store(store_url))
         lines += _check_across(store_url, [cloud.provider for cloud in clouds])
     if not clouds and store_url is None:
-        played = "machines and store are played on this machine: it needs no account"
+        played = "played on this machine, as is the store: no account"
         lines.append(
             CheckLine(
                 provider="rehearsal",

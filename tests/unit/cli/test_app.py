@@ -52,5 +52,5 @@ def test_a_rehearsal_has_nothing_to_be_refused(tmp_path, capsys):
     job = "{name: a, command: 'true', steps: 9, accelerators: V100, throughput: {V100: 1}}"
     file.write_text(f"name: quick\njobs: [{job}]\n")
     assert run_command_line(["check", str(file)]) == 0
-    assert "it needs no account" in capsys.readouterr().out
+    assert "no account" in capsys.readouterr().out
     assert run_command_line(["check"]) == 2
