@@ -83,6 +83,28 @@ def test_no_promise_is_spent_on_the_objective(name: str, cheap: PlanDocument) ->
     assert poor.cost.expected_usd <= 0.9 * smallest
 
 
+def test_who_wants_its_cheapest_machine_does_not_wait_for_the_money_of_others() -> None:
+    spot = [
+        an_offer("z1", spot=True, price=0.6, rate_per_hour=0.1),
+        replace(
+            an_offer("z1", spot=True, price=3.5, rate_per_hour=0.1),
+            accelerator="A100",
+            instance_type="a100",
+        ),
+    ]
+    hopeless = slow_or_fast("hopeless", 10.0, deadline_s=1.5 * 3600)
+    promised = slow_or_fast("promised", 3.0, deadline_s=12 * 3600.0)
+    ends = {}
+    for policy in ("makespan", "min_cost"):
+        run = a_run(hopeless, promised, policy=policy, round_s=1800.0)
+        found = plan_run(run, budget_usd=20.0, now_s=START_S, offers=[*OFFERS, *spot])
+        if policy == "makespan":
+            first = {job.name: job.segments[0] for job in found.jobs}["promised"]
+            assert first.accelerator == "V100" and first.start_s < 600
+        ends[policy] = found.makespan_s or 0.0
+    assert 0 < ends["makespan"] <= 1.001 * ends["min_cost"]
+
+
 def test_the_frontier_falls_and_every_point_can_be_had() -> None:
     # Nobody fast, the long one fast, both fast.
     both = [slow_or_fast(f"j{hours}", hours, deadline_s=12 * 3600.0) for hours in (4, 6)]
