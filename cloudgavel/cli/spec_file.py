@@ -4,6 +4,7 @@ import difflib
 import math
 import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cloudgavel.errors import SpecError, UsageError
@@ -117,6 +118,34 @@ def speed_mistakes(run: "RunSpec") -> tuple[str, ...]:
         for job in run.jobs
         if not job.throughput_steps_per_s and job.profile is None
     )
+
+
+def choice_mistakes(run: "RunSpec") -> tuple[str, ...]:
+    """Names of policies and regions that there are not, told before a plan stumbles over them."""
+    from cloudgavel.policies.registry import policy_names
+    from cloudgavel.pricing.bundled import bundled_catalog
+
+    source = run.source or "jobs.yaml"
+    found = []
+    if ":" not in run.policy and run.policy not in policy_names():
+        near = _did_you_mean(run.policy, policy_names())
+        found.append(f"{source} policy: there is no policy `{run.policy}`{near}")
+    for cloud in run.clouds or run.rehearsal.clouds:
+        offers = bundled_catalog().search(providers={cloud.provider})
+        known = sorted({offer.region for offer in offers})
+        for region in cloud.regions:
+            if region not in known:
+                near = _did_you_mean(region, known)
+                found.append(
+                    f"{source} clouds.{cloud.provider}.regions: "
+                    f"no price is known in `{region}`{near}"
+                )
+    return tuple(found)
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def require_plannable(run: "RunSpec") -> None:

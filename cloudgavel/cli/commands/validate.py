@@ -10,10 +10,14 @@ def validate(file: str) -> None:
 
     Nothing is started and no cloud is asked. Exit code 2 if there are mistakes.
     """
-    from cloudgavel.cli.spec_file import load_run, start_mistakes
+    from cloudgavel.cli.spec_file import choice_mistakes, load_run, start_mistakes
+    from cloudgavel.errors import SpecError
     from cloudgavel.jobs.parse import notes_of
 
     run = load_run(file)
+    mistakes = choice_mistakes(run)
+    if mistakes:
+        raise SpecError(f"`{file}` asks for what there is not", mistakes=mistakes)
     noun = "job" if len(run.jobs) == 1 else "jobs"
     click.echo(f"{file}: {len(run.jobs)} {noun}, no mistakes")
     for note in notes_of(run):
